@@ -88,6 +88,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     place = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = place.parent  # the run's own folder, in which each worker has one
+    if MUTATING:  # each mutant is tried in a fork, which would have a folder of its own
+        place = Path(os.environ["LOGER_MUTANTS"])
     (place / "once").mkdir(exist_ok=True)
 
     def filled(name: str, fill: Callable[[Path], object]) -> Path:

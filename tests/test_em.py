@@ -289,21 +289,6 @@ def test_of_an_additive_model_an_action_gives_what_its_removal_costs(parts, able
     assert errors[0] < 0.05 < 0.2 < errors[1]
 
 
-def test_the_encoder_share_is_its_mean_share_of_the_lead(parts, able, weak):
-    em = problem(parts, able, weak, rounds=0)
-    ranker = em.ranker(em.start())
-    users, shares = np.array([3, 8, 20]), []
-    for u in users:
-        total, own = ranker.score([u])[0].astype(float), ranker.encoder_scores([u])[0].astype(float)
-        free = np.isfinite(total)
-        part = ranker.fusion.encoder_weight * own
-        for v in np.argsort(-total, kind="stable")[:5]:
-            lead = total[v] - total[free].mean()
-            shares.append((part[v] - part[free].mean()) / lead)
-    assert len(shares) == 15
-    assert ranker.encoder_share(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
-
-
 def test_the_curve_of_encoder_shares_compares_each_weight_with_the_best(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
     none, whole = encoder_share_curve(em, [0.0, 1.0])

@@ -70,6 +70,20 @@ def test_every_part_of_an_explanation_is_its_formula(kind, feature, monkeypatch)
     assert explain(ranker(), np.empty(0, np.int64), np.empty(0, np.int64)) == []
 
 
+@pytest.mark.parametrize("kind", ["logit", "sum"])
+def test_the_encoder_share_is_its_mean_share_of_the_lead(kind):
+    by, users, shares = ranker(kind), np.array([3, 8, 11, 3]), []
+    for u in (3, 8, 11):
+        total, s = by.score([u])[0].astype(float), by.encoder_scores([u])[0].astype(float)
+        free = np.isfinite(total)
+        part = 0.8 * s if kind == "logit" else 1 / (1 + np.exp(0.25 - 1.5 * s))
+        for v in np.argsort(-total, kind="stable")[:5]:
+            lead = total[v] - total[free].mean()
+            shares.append((part[v] - part[free].mean()) / lead)
+    assert by.encoder_share(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
+    assert by.encoder_share([]) == 0
+
+
 def test_ranks_are_among_items_that_the_user_does_not_have():
     users, items = pairs()
     everything = ranker().scores(USERS).total

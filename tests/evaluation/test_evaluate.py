@@ -14,7 +14,7 @@ from loger.baselines import EASE, MostPop, P3alpha
 from loger.data import Split, split
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.evaluation.evaluate import evaluate, sampled_candidates
+from loger.evaluation.evaluate import evaluate, fit_summary, sampled_candidates
 from loger.metrics.grid_search import tune
 from loger.metrics.report import METRICS
 from loger.recommender import Recommender
@@ -272,3 +272,26 @@ def test_tuning_keeps_the_best_point_on_validation():
 def test_tuning_without_validation_is_refused():
     with pytest.raises(LogerError, match="tuning needs validation pairs"):
         tune(EASE, EASE.GRID, parts().refit())
+
+
+def test_the_summary_of_a_fit_is_what_the_model_learned(default_model, default_bundle):
+    model = default_model
+    summary = json.loads(json.dumps(fit_summary(model, default_bundle)))
+    graph, weights = model.graph_, dict(zip(map(str, model.rules_), model.weights_, strict=True))
+    assert summary["bundle"] == str(default_bundle)
+    assert (summary["users"], summary["items"]) == (len(model.users), len(model.items))
+    assert summary["facts"] == graph.n_triples
+    assert {row["rule"]: row["weight"] for row in summary["rules"]} == pytest.approx(weights)
+    assert summary["kept"] == len(model.mined_.rules)
+    derived = [str(rule) for rule in model.rules_ if rule.derived]
+    assert summary["made"] == sum(weights[name] > 0 for name in derived) > 0
+    assert summary["mining"] == model.mined_.story()
+    assert summary["encoder_weight"] == model.ranker_.fusion.encoder_weight
+    assert summary["rounds"] == model.trace_[-1].number
+    assert summary["held_out_ndcg"] == model.trace_[-1].ndcg
+    assert (summary["fitted_for"], summary["held_out"]) == ("use", 0)
+    assert summary["measured"]["ndcg"] == model.measured_.ndcg
+    tried = [(row["setting"], row["value"], row["ndcg"]) for row in summary["tried"]]
+    assert tried == [tuple(row) for row in model.tried_]
+    assert summary["size"] == sum(file.stat().st_size for file in default_bundle.iterdir())
+    assert summary["example_user"] == model.users[0]
