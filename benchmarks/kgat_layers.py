@@ -16,6 +16,8 @@ import numpy as np
 from cluster import cut
 from loger.baselines import CKE, KGAT
 from loger.baselines._shared import Factors
+from loger.data.splits import Split
+from loger.engine import Progress, silent
 from loger.evaluation.evaluate import evaluate
 from tables import aligned
 from where import DATA
@@ -34,7 +36,7 @@ class Part(Factors):
     def __init__(self, name: str, users: np.ndarray, items: np.ndarray) -> None:
         self.name, self.users_, self.items_ = name, users, items
 
-    def fit(self, data: object, **_: object) -> Part:
+    def fit(self, split: Split, *, progress: Progress = silent) -> Part:
         """Nothing: the vectors are those of a fitted model."""
         return self
 
