@@ -400,7 +400,7 @@ def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert "stopped; for the results, run loger study results" in said
+    assert "stopped; to see the results, run loger study results" in said
 
 
 def made_study(path: Path) -> Study:

@@ -307,7 +307,7 @@ def test_every_command_is_summed_up_in_one_line_of_80_columns(group: tuple[str, 
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
 
 
-def test_every_command_but_servers_prints_json() -> None:
+def test_every_command_but_the_server_prints_json() -> None:
     def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
         for name, command in group.commands.items():
             if isinstance(command, click.Group):
@@ -316,7 +316,7 @@ def test_every_command_but_servers_prints_json() -> None:
                 yield (*path, name)
 
     without = [path for path in commands(app) if "--json" not in run(*path, "--help").stdout]
-    assert without == [("serve",), ("study", "serve"), ("compile",)]
+    assert without == [("serve",), ("compile",)]
 
 
 def test_version_and_usage() -> None:

@@ -71,7 +71,7 @@ def make(bundles: tuple[Path, ...], out: Path, methods: str, data: Path | None, 
     click.echo(f"Next: loger study serve {quote(str(out))}")
 
 
-@study.command(cls=click.Command)
+@study.command()
 @file_
 @options.host
 @options.port(8010)
@@ -94,7 +94,10 @@ def serve(file: Path, host: str, port: int) -> None:
     bound = listening(host, port)
     name, number = bound.getsockname()[:2]
     url = f"http://[{name}]:{number}/" if ":" in name else f"http://{name}:{number}/"
-    click.echo(f"Send raters to {url}. Answers go to {file}. Press Ctrl-C to stop.")
+    if show.wants_json():
+        show.as_json({"study": str(file), "url": url})
+    else:
+        click.echo(f"Send raters to {url}. Answers go to {file}. Press Ctrl-C to stop.")
     try:
         run_study(served, host, bound)
     except KeyboardInterrupt:
