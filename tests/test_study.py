@@ -390,7 +390,12 @@ def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path
     )
     assert process.stdout is not None
     try:
-        told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        lines = []
+        while line := process.stdout.readline():  # nothing more comes from a command that has ended
+            lines.append(line)
+            if line == "}\n":
+                break
+        told = json.loads("".join(lines))
         assert told["study"] == file
         connection = HTTPConnection(told["url"].removeprefix("http://").rstrip("/"), timeout=30)
         connection.request("GET", "/")
