@@ -346,7 +346,7 @@ def why_not(bundle: Path, user: str, item: str, k: int, language: Language) -> N
 @options.length
 @options.language
 def counterfactual(bundle: Path, user: str, item: str, k: int, language: Language) -> None:
-    """Show the fewest actions without which an item leaves a user's recommendations.
+    """Find the fewest actions that a recommendation depends on.
 
     \b
     Example:
