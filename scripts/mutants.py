@@ -6,9 +6,9 @@
 
 mutmut makes the mutants: copies of a function with one operator, number, text or argument changed.
 This script imports them in place of the modules, collects the tests and compiles the kernels once.
-It tries each mutant in a fork of that process, with only the tests that reach its function, the
-fastest first. A mutant that no test reaches survives. (mutmut's own runner copies the source, so
-all kernels compile again. It also forks after running polars, which then hangs.)
+It tries each mutant in a fork of that process, with the fastest tests that reach its function. A
+mutant that no test reaches survives. (mutmut's own runner copies the source, so all kernels compile
+again. It also forks after running polars, which then hangs.)
 
 No test can notice a mutant that does the same as the source. scripts/equivalent_mutants.toml lists
 such mutants by the lines they change, with a reason; they don't count. Neither do mutants that only
@@ -33,11 +33,13 @@ import sys
 import tempfile
 import time
 import tomllib
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
@@ -50,6 +52,8 @@ from mutmut.state import state
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = ROOT / "scripts" / "equivalent_mutants.toml"
 TARGET = 0.85
+MAX_SECONDS = 15
+"""Tests that a mutant is tried with, fastest first, take at most this much processor time."""
 STRICT = re.compile(r",?\s*(strict=\w+)?(?=\))")
 """The end of a call, with or without zip's ``strict``, which checks lengths that always agree."""
 FILTERS = [
@@ -186,8 +190,10 @@ class Trial:
                     print(f"{done} of {len(names)} mutants, {sum(self.killed.values())} killed")
                 function = mutant.partition("__mutmut_")[0]
                 tests = sorted((s, k) for k, (s, of) in enumerate(reach) if function in of)
-                items = [session.items[k] for _, k in tests]
-                limit = 20 + int(5 * sum(seconds for seconds, _ in tests))
+                total = list(accumulate(seconds for seconds, _ in tests))
+                few = max(1, bisect(total, MAX_SECONDS))
+                items = [session.items[k] for _, k in tests[:few]]
+                limit = 20 + int(5 * sum(total[few - 1 : few]))
                 if items:
                     yield mutant, partial(self._try, mutant, items), limit
                 else:

@@ -31,9 +31,8 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(tables):
-    orders, items = tables
-    return LOGER(SMALL).fit(from_tables(orders, items))
+def model(once, tables):
+    return LOGER.load(once("filters", lambda to: LOGER(SMALL).fit(from_tables(*tables)).save(to)))
 
 
 def fitting(model, tables, *include, **more):

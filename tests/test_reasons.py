@@ -49,8 +49,8 @@ def parts(few):
 
 
 @pytest.fixture(scope="module")
-def model(parts):
-    return LOGER(SMALL).fit(parts, progress=False)
+def model(once, parts):
+    return LOGER.load(once("reasons", lambda folder: LOGER(SMALL).fit(parts).save(folder)))
 
 
 @pytest.fixture(scope="module")
