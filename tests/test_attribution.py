@@ -416,7 +416,7 @@ def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     users = pairs()[0][[0, 1, 0, 3]]
     of = ranker("logic")
     request = ListRequest(3, explain=True, paths=3)
-    _, (items, values, ranks, costs), told = recommend_block(of, users, request)
+    _, (items, values, ranks, costs), told = recommend_block(of, users, request, ranked=True)
     assert (ranks == [1, 2, 3]).all()
     assert not costs.any()
     best, scores = of.top(users, 3)

@@ -138,6 +138,6 @@ def _listed(
     nodes[:, 0], nodes[:, -1] = u, v
     middle, nothing = np.empty((len(wanted), 2), dtype=np.int32), np.empty(0)
     weights = weights_of(graph, None)
-    seen = each_path(layout(graph), weights, u, v, relations, wanted, middle, nothing)
+    seen = each_path(layout(graph), weights, u, v, relations, -1, wanted, middle, nothing)
     nodes[:, 1:-1] = middle[:, : len(rule) - 1]
     return int(seen), nodes

@@ -190,13 +190,14 @@ def _keep_strongest(strength, a, b, nodes, strengths):  # type: ignore[no-untype
 
 
 @kernel
-def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: ignore[no-untyped-def]
+def each_path(g, weights, u, v, relations, first, wanted, nodes, strengths):  # type: ignore[no-untyped-def]
     """Visit the simple paths of a rule from u to v, in order; return how many were visited.
 
     ``relations`` [3] has -1 where the rule is shorter, and so has ``nodes`` [paths, 2], the
     entities between the ends. If ``strengths`` [paths] has room, the strongest paths are kept,
     strongest first. If not, the paths at the places ``wanted`` (ascending) are written to
-    ``nodes``, and the visit ends with the last of them; if none is wanted, all are counted.
+    ``nodes``, and the visit ends with the last of them; if none is wanted, all are counted. Unless
+    ``first`` is -1, only paths whose first hop leads to that entity are visited.
     """
     home, has_origins, weighted = g.home, len(g.origins) > 0, len(strengths) > 0
     r1, r2, r3 = relations[0], relations[1], relations[2]
@@ -204,6 +205,10 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
     back, back_end = segment(g, v, inverse(last, g.n_relations))
     arrive = arriving(g, weights, v, last) if weighted else 0.0
     lo, hi = segment(home, u, r1)
+    degree = hi - lo  # of the user, whichever of the edges are visited
+    if first >= 0:
+        lo = first_at_least(home.tails, lo, hi, first)
+        hi = lo + 1 if lo < hi and home.tails[lo] == first else lo
     w, seen, kept = 0.0, 0, 0
     facts, own2, own3 = g.weights, r2 >= 0 and g.weighted[r2], r3 >= 0 and g.weighted[r3]
     if supports_itself(g, u, v, r1, r2, r3):
@@ -223,7 +228,7 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
         if a == v or (has_origins and home.origins[e] == v):
             continue
         if weighted:
-            w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo)
+            w = first_hop(g, weights, weights.fades[r2], r1, e, degree)
             w *= arrive * leave(g, weights, a, r2)
         if r3 < 0:
             i = first_at_least(g.tails, back, back_end, a)
@@ -284,49 +289,10 @@ def strongest_paths(g, weights, users, items, relations, firsts, order, masks, n
             )
         else:
             for i in order[at:end]:
+                first = firsts[i] if len(firsts) > 0 else -1
                 u, v, r = users[i], items[i], relations[i]
-                if len(firsts) > 0:
-                    _through(g, weights, u, v, r, firsts[i], nodes[i], strengths[i])
-                else:
-                    each_path(g, weights, u, v, r, nothing, nodes[i], strengths[i])
+                each_path(g, weights, u, v, r, first, nothing, nodes[i], strengths[i])
         at = end
-
-
-@kernel
-def _through(g, weights, u, v, relations, a, nodes, strengths):  # type: ignore[no-untyped-def]
-    """The strongest paths from u to v that lead over the first entity a."""
-    home, has_origins = g.home, len(g.origins) > 0
-    r1, r2, r3 = relations[0], relations[1], relations[2]
-    last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
-    back, back_end = segment(g, v, inverse(last, g.n_relations))
-    lo, hi = segment(home, u, r1)
-    e = first_at_least(home.tails, lo, hi, a)
-    if e == hi or home.tails[e] != a or supports_itself(g, u, v, r1, r2, r3):
-        return
-    arrive = arriving(g, weights, v, last)
-    if r2 < 0:
-        w = leave(g, weights, u, r1) * arrive
-        if g.weighted[r1]:
-            w *= home.weights[e]
-        _keep_strongest(w, -1, -1, nodes, strengths)
-        return
-    w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo)
-    w *= arrive * leave(g, weights, a, r2)
-    if r3 < 0:
-        j = first_at_least(g.tails, back, back_end, a)
-        if j < back_end and g.tails[j] == a:
-            _keep_strongest(w * fact(g.weighted[r2], g.weights, j), a, -1, nodes, strengths)
-        return
-    own2, own3, facts = g.weighted[r2], g.weighted[r3], g.weights
-    at, end = segment(g, a, r2)
-    j, at = next_common(g.tails, back, back_end, at, end)
-    while j < back_end:
-        b = g.tails[j]
-        if b != u and not (has_origins and g.origins[j] == u):
-            own = fact(own3, facts, j) * fact(own2, facts, at)
-            strength = w * leave(g, weights, b, r3) * own
-            _keep_strongest(strength, a, b, nodes, strengths)
-        j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
 
 
 @kernel
@@ -341,7 +307,7 @@ def nth_paths(g, weights, users, items, relations, places):  # type: ignore[no-u
     for i in range(len(users)):
         u, v, r = users[i], items[i], relations[i]
         nodes[i, 0] = u
-        if each_path(g, weights, u, v, r, places[i : i + 1], middle, nothing) <= places[i]:
+        if each_path(g, weights, u, v, r, -1, places[i : i + 1], middle, nothing) <= places[i]:
             continue
         k = 1
         for inner in range(2):
