@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import torch
 from loger.data import Split, split
 from loger.data.demo import shop
 from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig
-from loger.encoder.kge import KGE
-from loger.encoder.network import GNN, draw_neighbours
+from loger.encoder.kge import KGE, KGEConfig
+from loger.encoder.network import GNN, GNNConfig, draw_neighbours
 from loger.encoder.training import Triples
 from loger.engine.topk import top_k
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph, history
+from loger.store.persistence import _encoder_maker
 
 Make = Callable[..., Any]
 
@@ -325,3 +327,11 @@ def test_the_network_scores_by_propagation_over_all_edges(small: KnowledgeGraph)
     expected = state["log_gamma.weight"][INTERACTION].exp() * cosine + state["bias.weight"][item]
     assert encoder.score_items([2])[0, 7] == pytest.approx(float(expected), abs=1e-5)
     assert not own[: small.n_users].any(), "users are what they bought"
+
+
+@pytest.mark.parametrize(("name", "config"), [("KGE", KGEConfig), ("GNN", GNNConfig)])
+def test_an_encoder_of_an_older_bundle_may_have_settings_that_are_constants_now(
+    name: str, config: Any
+) -> None:
+    saved = {**asdict(config(dimension=12)), "negatives": 9, "warm_epochs": 1, "head_share": 0.5}
+    assert _encoder_maker(name, saved)().config == config(dimension=12)  # type: ignore[attr-defined]

@@ -239,11 +239,13 @@ def _encoder_maker(name: str, settings: Mapping[str, Any]) -> Callable[[], Encod
         config = from_names(TransEConfig, settings, "encoder_config")
         return lambda: TransE(config)
     if name == "KGE":
-        from loger.encoder.kge import KGE
+        from loger.encoder.kge import KGE, KGEConfig
 
-        return lambda: KGE(**settings)
+        kge = asdict(from_names(KGEConfig, settings, "encoder_config"))
+        return lambda: KGE(**kge)
     if name == "GNN":
-        from loger.encoder.network import GNN
+        from loger.encoder.network import GNN, GNNConfig
 
-        return lambda: GNN(**settings)
+        gnn = asdict(from_names(GNNConfig, settings, "encoder_config"))
+        return lambda: GNN(**gnn)
     raise UnknownNameError("encoder", name, ("TransE", "KGE", "GNN"))
