@@ -14,6 +14,7 @@ from loger.config import LOGERConfig
 from loger.data import from_frames, load, split
 from loger.encoder import TransEConfig
 from loger.graph import DISLIKED
+from loger.graph.edits import with_facts
 from loger.model import LOGER
 from loger.rules import candidates
 from loger.tables.table import from_tables
@@ -102,6 +103,35 @@ def test_without_times_no_behaviour_on_a_held_out_pair_is_known():
     viewed = [r.name for r in graph.relations].index("viewed")
     for u, v in zip(*parts.pairs("test"), strict=True):
         assert not graph.has(int(u), viewed, int(v) + first)
+
+
+def test_each_behaviour_fades_by_its_own_order():
+    table = shop(0, views_matter=True)
+    graph = split(from_tables(table, catalogue())).graph
+    words, viewed = graph.vocabulary, [r.name for r in graph.relations].index("viewed")
+    assert graph.timed_behaviours == [viewed]
+
+    def later(of, user: str, relation: int) -> dict[str, int]:
+        """How many edges of the relation came after each of a user's, by item."""
+        number = words.id("user", user)
+        items = of.neighbours(number, relation).tolist()
+        edges = [of.rows.edge(number, relation, item) for item in items]
+        return {words.names[v]: int(of.later[e]) for v, e in zip(items, edges, strict=True)}
+
+    for user in ("u0", "u7"):
+        views = table.filter(user=user, action="viewed").sort("time")["item"].to_list()
+        expected = {item: len(views) - 1 - k for k, item in enumerate(views)}
+        assert later(graph, user, viewed) == expected
+        bought = later(graph, user, 0)
+        assert sorted(bought.values()) == list(range(len(bought)))
+        number, gone = words.id("user", user), next(iter(bought))
+        view = graph.user_view(number, remove=[words.id("item", gone) - graph.n_users])
+        kept = later(view, user, viewed)
+        assert kept == {item: expected[item] for item in kept} and len(kept) >= len(views) - 1
+        new = next(v for v in range(ITEMS) if f"i{v}" not in views)
+        fact = np.array([number]), np.array([viewed]), np.array([words.id("item", f"i{new}")])
+        grown = later(with_facts(graph, fact, np.array([0])), user, viewed)
+        assert grown == {f"i{new}": 0, **{item: n + 1 for item, n in expected.items()}}
 
 
 def test_times_of_behaviours_are_saved(tmp_path):

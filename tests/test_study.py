@@ -380,31 +380,22 @@ def test_bundles_of_other_data_or_of_the_same_model_are_refused(
         fitted_methods(["pgpr"], of_bundles([default_bundle]), None)
 
 
-def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path) -> None:
-    file = str(tmp_path / "study.sqlite")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "loger", "study", "serve", file, "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        while line := process.stdout.readline():  # nothing more comes from a command that has ended
-            lines.append(line)
-            if line == "}\n":
-                break
-        told = json.loads("".join(lines))
-        assert told["study"] == file
-        connection = HTTPConnection(told["url"].removeprefix("http://").rstrip("/"), timeout=30)
-        connection.request("GET", "/")
-        with connection.getresponse() as answer:
-            assert answer.status == 200
-        connection.close()
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+def test_the_command_says_where_raters_go(study: Study, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loger", "study", "serve", str(study.path), "--port", "0"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **streams) as process:
+        assert process.stdout is not None
+        found = (re.search(r"http://(\S+:\d+)", line) for line in process.stdout)
+        address = next(match[1] for match in found if match)  # an error if it ends before
+        try:
+            connection = HTTPConnection(address, timeout=30)
+            connection.request("GET", "/")
+            with connection.getresponse() as answer:
+                assert answer.status == 200
+            connection.close()
+        finally:
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=30)
     assert "stopped; to see the results, run loger study results" in said
 
 

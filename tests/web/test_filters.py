@@ -226,7 +226,7 @@ def test_masks_are_uploaded_listed_replaced_and_deleted(client, model):
     for name, body, said in (
         ("..", "x", "not found"), (".hidden", "x", "letters, digits"), ("a b", "x", "letters"),
         ("bad", '{"a": 1}', "JSON list"), ("bad", "[1.5]", "text or an integer"),
-        ("bad", "[", "JSON list or lines"),
+        ("bad", "[", "JSON list or as lines"),
     ):  # fmt: skip
         kind = {"content-type": "application/json"}
         answer = client.put(f"/v1/masks/{name}", content=body, headers=kind)

@@ -226,7 +226,7 @@ def test_after_a_start_everything_acknowledged_is_there(place, model):
         ({}, "body.events.0 needs a kind"),
         ({"kind": "purchase"}, "body.events.0 has kind 'purchase', must have one of 'interaction'"),
         ({"kind": "interaction", "user": "x"}, "body.events.0.item is missing"),
-        ({"kind": "click", "recommendation_id": "x", "item": "y"}, "as the answer with the list"),
+        ({"kind": "click", "recommendation_id": "x", "item": "y"}, "in the answer with the list"),
         ({"kind": "interaction", "user": "x", "item": "y", "tme": 3}, "body.events.0.tme is not"),
         ({"kind": "interaction", "user": 3, "item": "y"}, "body.events.0.user must be text, got 3"),
         ({"kind": "interaction", "user": "x", "item": "y", "time": "noon"}, "seconds since 1970"),
@@ -324,7 +324,7 @@ def test_items_and_facts_act_when_the_server_has_folded_them(place, model, caplo
         told = client.get("/v1/about").json()["staleness"]
         assert told["not_folded"] == 0 and told["applied"] == told["events"] == 3
         # What a fold could not take in is in the server's log, by number, not by name.
-        until(lambda: "aside, the first in event 3: a fact has the relation" in caplog.text, 20)
+        until(lambda: "skipped, the first in event 3: a fact has the relation" in caplog.text, 20)
     store = EventStore(events_path(place))
     assert folded_seq(place, store.id) == 3
     assert "secret" not in caplog.text
@@ -346,7 +346,7 @@ def test_a_fold_that_fails_is_told_by_health_until_one_succeeds(place, model, mo
         assert client.get("/v1/health").json()["status"] == "ok"
         sent(client, {"kind": "item", "item": "lamp-9"})
         until(lambda: client.get("/v1/health").json()["status"] == "degraded")
-        assert "not folded" in client.get("/v1/health").json()["problem"]
+        assert "not merged" in client.get("/v1/health").json()["problem"]
         wrong.clear()
         until(lambda: client.get("/v1/health").json()["status"] == "ok")
 

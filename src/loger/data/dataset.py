@@ -144,7 +144,12 @@ class Dataset:
             graph = graph.strengthened(users, items, strengths[chosen], rated, interactions.counted)
         if interactions.times is None:
             return graph
-        return graph.timed(users, items, interactions.times[chosen])
+        graph = graph.timed(users, items, interactions.times[chosen])
+        if facts.times is None:
+            return graph
+        did = kept & (facts.times > ALWAYS)
+        behaviours = facts.heads[did], facts.relations[did], facts.tails[did]
+        return graph.with_times_of_behaviours(behaviours, facts.times[did])
 
     def _first_unseen(self, seen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """When the first interaction of each entity that isn't seen was; [entities]."""

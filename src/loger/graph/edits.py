@@ -306,6 +306,21 @@ def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> Knowl
     return replace(graph, times=_of_edges(graph, t[last], np.int64, "times"))
 
 
+def with_times_of_behaviours(
+    graph: KnowledgeGraph, triples: Triples, times: Ints
+) -> KnowledgeGraph:
+    """The graph with the times of what users did to items besides the interaction. Facts of other
+    kinds, and facts that the graph doesn't have, are ignored."""
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
+    assert graph.times is not None
+    kinds = [{k.head_type, k.tail_type} == set(PEOPLE_AND_ITEMS) for k in graph.relations]
+    places = edge_places(graph, h, r, t)
+    known = (places >= 0) & (h < graph.n_users) & np.array(kinds)[r]
+    when = graph.times.copy()
+    np.maximum.at(when, places[known], np.asarray(times)[known])
+    return replace(graph, times=when)
+
+
 def strengthened(
     graph: KnowledgeGraph,
     users: Ints,
@@ -497,6 +512,7 @@ def with_facts(
     """The graph with more facts of base relations, which may be interactions.
 
     ``times`` are those of interactions; a pair with several keeps the latest, as in the readers.
+    Other behaviours whose times the graph knows count as later than all that it has.
     ``strengths`` of one pair add up; of ratings the highest counts. A fact that was known from one
     interaction alone is from now on known by itself. But a fact that links a user and an item that
     interact says no more than their interaction (METHOD L3).
@@ -505,6 +521,8 @@ def with_facts(
     if (times is None) != (graph.times is None) and (r == INTERACTION).any():
         raise LogerError("interactions need times where the graph knows times, and only there")
     when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
+    if graph.times is not None and graph.timed_behaviours:
+        when[np.isin(r, graph.timed_behaviours)] = int(graph.times.max(initial=0)) + 1
     stated = np.full(len(h), graph.default_strength) if strengths is None else strengths
     strong = np.where(r == INTERACTION, as_strengths(stated), 0.0)
     order = np.lexsort((-when, t, r, h))

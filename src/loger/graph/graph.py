@@ -42,8 +42,8 @@ class KnowledgeGraph(Schema):
 
     ``origins`` guards leakage (METHOD L3): for an edge that is known from a single
     interaction (u, v) alone, it holds v on edges that leave u and u on edges that leave v.
-    ``times`` holds when each interaction was, where that is known, on the edges that leave
-    users; other edges of users have a time of no meaning. ``strengths`` holds in the same way how
+    ``times`` holds when each interaction or other behaviour was, where that is known, on the edges
+    that leave users; it is 0 on their other edges. ``strengths`` holds in the same way how
     strong each interaction was, 0 where that is not known: amounts, or ratings if ``rated``.
     ``weights`` is what each fact counts in a walk, the same in both directions, and ``support`` how
     many people a derived fact was made of.
@@ -138,6 +138,7 @@ class KnowledgeGraph(Schema):
     with_users = edits.with_users
     sampled = edits.sampled
     timed = edits.timed
+    with_times_of_behaviours = edits.with_times_of_behaviours
     strengthened = edits.strengthened
     with_derived = edits.with_derived
     user_view = view.user_view
@@ -237,7 +238,11 @@ class KnowledgeGraph(Schema):
     @cached_property
     def interactions(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The interactions by user and item, as (their edges' places in ``tails``, their users)."""
-        segments = np.flatnonzero(self.segment_relations == INTERACTION)
+        return self._edges_by(INTERACTION)
+
+    def _edges_by(self, relation: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The edges of a relation from users, as (their places in ``tails``, their users)."""
+        segments = np.flatnonzero(self.segment_relations == relation)
         users = np.searchsorted(self.row_segments, segments, side="right") - 1
         starts = self.segment_starts[segments]
         owners, edges = gather(starts, self.segment_starts[segments + 1] - starts)
@@ -251,12 +256,29 @@ class KnowledgeGraph(Schema):
 
     @cached_property
     def later(self) -> NDArray[np.int32] | None:
-        """For each edge that leaves a user by an interaction, how many of the user's
-        interactions came after it; 0 on other edges. None where times are not known."""
+        """For each edge that leaves a user by an interaction, or by a behaviour such as viewing,
+        how many of the user's edges of this relation came after it; 0 on other edges. None where
+        times are not known."""
         if self.times is None:
             return None
-        edges, users = self.interactions
-        return later_interactions(self.times, edges, users)
+        out = later_interactions(self.times, *self.interactions)
+        for relation in self.timed_behaviours:
+            out += later_interactions(self.times, *self._edges_by(relation))
+        return out
+
+    @cached_property
+    def timed_behaviours(self) -> list[int]:
+        """The relations other than the interaction by which users did something to items, and of
+        which the graph knows when. Dislikes are not among them: they don't fade."""
+        own = [
+            k
+            for k, r in enumerate(self.relations)
+            if k != INTERACTION
+            and (r.head_type, r.tail_type) == edits.PEOPLE_AND_ITEMS
+            and not (r.derived or r.negative)
+        ]
+        times = self.times
+        return [] if times is None else [k for k in own if times[self._edges_by(k)[0]].any()]
 
     @property
     def default_strength(self) -> float:

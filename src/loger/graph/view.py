@@ -52,6 +52,8 @@ class UserView(Schema):
     strengths: NDArray[np.float64] | None = None  # [the user's edges]
     gone_strengths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Strengths of the interactions that were removed; 0 where they are not known."""
+    later_in_base: NDArray[np.int32] | None = None  # [the user's edges]
+    """``later`` of ``base``, 0 for new edges."""
     dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Edges of ``base`` that were known from a removed interaction alone, ascending."""
 
@@ -140,8 +142,8 @@ class UserView(Schema):
 
     @property
     def later(self) -> NDArray[np.int32] | None:
-        """For each of the user's edges by an interaction, how many interactions came after it;
-        0 on other edges. None where times are not known.
+        """For each of the user's edges by an interaction or by another behaviour, how many edges of
+        this relation came after it; 0 on other edges. None where times are not known.
 
         A removed interaction still happened: it no longer supports any item, but those before it
         get no younger. So what one action contributes does not depend on which others are left.
@@ -162,6 +164,8 @@ class UserView(Schema):
         n = len(self.rows.neighbours(self.user, INTERACTION))
         edges = np.append(np.arange(n), np.arange(known, len(times)))
         ages = later_interactions(times, edges, np.zeros_like(edges))
+        if self.later_in_base is not None:  # a view changes interactions, no other behaviour
+            ages[n:known] = self.later_in_base[n:]
         return ages[:known], ages[known:]
 
     def relative_strengths(self, power: float) -> NDArray[np.float64] | None:
@@ -245,8 +249,9 @@ def user_view(
     weights = graph.rows.weights
     if len(weights):
         weights = np.append(np.ones(len(added), np.float32), weights[edges])[order]
-    when = None
-    if graph.times is not None:
+    when = aged = None
+    if graph.times is not None and graph.later is not None:
+        aged = np.append(np.zeros(len(added), np.int32), graph.later[edges])[order]
         last = np.full(len(added), graph.times.max(initial=0) + 1)
         new_times = last if times is None else np.asarray(times, dtype=np.int64)[first]
         when = np.append(new_times, graph.times[edges])[order]
@@ -259,7 +264,7 @@ def user_view(
     segment_starts = np.append(starts, len(order))
     arrays = (row_segments, relation[order][starts], segment_starts, tail[order])
     rows = Rows(*arrays, origins, weights)
-    left = lost[~again], strong, weak[~again], dropped
+    left = lost[~again], strong, weak[~again], aged, dropped
     return UserView(graph, user, rows.read_only(), when, *left)
 
 

@@ -186,7 +186,8 @@ class Walk:
 
     Each hop h –r→ t divides it by deg_r(h) to a power that depends on what is left, and the
     last hop also by a power of deg_r⁻¹(v). Where the graph knows times, a first hop over an
-    interaction is divided by (1 + the user's later ones)^recency as well; where it knows
+    interaction, or over a behaviour such as viewing, is divided by (1 + the user's later ones of
+    its kind)^recency as well; where it knows
     strengths, multiplied by the interaction's strength^strength in units of the user's mean of
     that. Derived relations are divided by no degree, and may say themselves how fast interactions
     fade before them.

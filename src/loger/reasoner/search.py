@@ -25,6 +25,7 @@ from loger.graph import (
     Graph,
     KnowledgeGraph,
     Path,
+    UserView,
     checked_ids,
     checked_users,
     gather,
@@ -359,6 +360,13 @@ def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64
             out[own] *= (1.0 + graph.later[edges[at]]) ** -walk.recency
         if strong is not None:
             out[own] *= strong[edges[at]]
+    if len(found) and fades and graph.later is not None:
+        user = int(found.entities[0, 0])
+        for relation in (graph.base if isinstance(graph, UserView) else graph).timed_behaviours:
+            own = np.flatnonzero(relations[:, 0] == relation)
+            tails = found.entities[own, 1].tolist()
+            edges = np.array([graph.rows.edge(user, relation, t) for t in tails], dtype=np.int64)
+            out[own] *= (1.0 + graph.later[edges]) ** -walk.recency
     return out
 
 

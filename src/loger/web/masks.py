@@ -93,9 +93,6 @@ class _Over(Mapping[str, Mask]):
     def __getitem__(self, name: str) -> Mask:
         return self.masks.read(name, self.graph)[0]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.masks.names()
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.masks.names())
 

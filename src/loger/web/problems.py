@@ -207,10 +207,6 @@ def body_fields(request: Request) -> list[str]:
     return []
 
 
-class UnknownParameterError(LogerError):
-    """A query parameter that a path doesn't have."""
-
-
 async def known_parameters(request: Request) -> None:
     """Refuse unknown query parameters: a misspelt one would be ignored."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
@@ -222,4 +218,4 @@ async def known_parameters(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             hint = did_you_mean(name, known) or f"; {request.url.path} has none"
-            raise UnknownParameterError(f"unknown query parameter {name!r}{hint}")
+            raise ProblemError(422, f"unknown query parameter {name!r}{hint}")
