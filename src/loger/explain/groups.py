@@ -1,8 +1,8 @@
 """Which actions are shown as reasons, and which of them together as one reason.
 
-Up to five actions are shown, enough to carry 80% of what all actions give. In a long history five
-actions may not be enough. Then those that share their main evidence become one reason, such as six
-films by the same director. What a group gives is exact, because contributions add up.
+Up to five actions are shown, enough to carry 80% of what all actions contribute. In a long history,
+five actions may not be enough. Then actions that share their main evidence become one reason, such
+as six films by the same director. A group's contribution is exact, because contributions add up.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_CANDIDATES = 40
 
 
 class Cell(NamedTuple):
-    """What an edge of the user gives by one rule, with the strongest paths."""
+    """What one of the user's edges contributes by one rule, with the strongest paths."""
 
     edge: int
     place: int
     """Of the rule."""
     n: int
-    """How many paths of the rule begin with the edge."""
+    """Number of paths of the rule that begin with the edge."""
     gives: float
     between: list[list[int]]  # [paths, 2]: the entities between the ends, -1 for none
     shares: list[float]  # [paths]
@@ -100,7 +100,7 @@ def _grouped(
 def _main_claims(
     ranker: Ranker, item: int, parts: Attribution, edges: Sequence[int], cells: Sequence[Cell]
 ) -> dict[int, Claim]:
-    """What each edge gives most by, if that can be said of several actions at once."""
+    """The main evidence of each edge, if it can be said of several actions at once."""
     given: dict[int, list[tuple[float, Claim]]] = {
         edge: [(float(parts.encoder[edge]), CLOSE), (float(parts.sequence[edge]), NEXT)]
         for edge in edges
