@@ -93,16 +93,16 @@ def carried_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
         return str(record["because"])
     if record["lead"] <= 0:  # a share of a negative lead says nothing
         return words.line(words.text("behind"))
-    share, part = words.share(record["carried"]), words.share(record["carried_of_actions"])
-    # More than all actions give: the others take away. More than the lead may also be because the
-    # item's general appeal takes away, and then nothing is said of the other actions.
-    against = record["carried_of_actions"] > 1
-    if record["carried"] > 1:  # no share says more than "all"
-        key = "carried_all" if against else "carried_whole"
-    else:
-        key = "carried_against" if against else "carried"
-    key += "_one" if n == 1 else "_many"
-    return words.line(words.text(key, n=n, share=share, of_actions=part))
+    shares = {"share": record["carried"], "of_actions": record["carried_of_actions"]}
+    # No share says more than "all". A share above 100% may also be due to the item's general
+    # appeal; other actions count against the item only if the reasons exceed what all contribute.
+    part = words.text(
+        "carried_whole" if record["carried"] > 1 else "carried_part",
+        **{name: words.share(share) for name, share in shares.items()},
+    )
+    text = words.text("carried_one" if n == 1 else "carried_many", n=n, part=part)
+    against = f"; {words.text('others_against')}" if record["carried_of_actions"] > 1 else ""
+    return words.line(text + against)
 
 
 def explanation_text(e: Explanation) -> str:
