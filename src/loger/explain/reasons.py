@@ -138,17 +138,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class SharedEvidence(Evidence):
-    """What the actions of a group give by one rule; the paths are the strongest of all of them."""
+    """What the actions of a group contribute by one rule, with the strongest of all their paths."""
 
     holds: bool = False
-    """Whether it can be told of each action: all share the fact on the first path, lead to the item
-    by the same relation, or count enough people."""
+    """Whether it holds for each action: all share the fact on the first path, lead to the item by
+    the same relation, or have enough people behind them."""
     least: int = 0
-    """At least how many people are behind each action, where the rule counts people."""
+    """The smallest number of people behind one of the actions; 0 if the rule counts no people."""
 
     @classmethod
     def of(cls, parts: Sequence[Evidence], actions: int) -> SharedEvidence:
-        """Merge the evidence of a group of so many actions by one rule."""
+        """Merge the evidence of a group's actions by one rule; ``actions`` is the size of the
+        group."""
         rule, graph = parts[0].rule, parts[0].graph
         whole, everywhere = sum(part.contribution for part in parts), len(parts) == actions
         ends = [(part, (part.between[0][0], part.ends[1])) for part in parts]
@@ -180,18 +181,18 @@ class SharedEvidence(Evidence):
 
     @property
     def text(self) -> str:
-        """What holds of each action, or the rule in words."""
+        """What holds for each action, or else the rule in words."""
         if not self.holds:
             return self.rule.sentence(self.words)
         return each_sentence(self.graph, self._path(0), self.least, self.words)
 
     @property
     def people(self) -> int:
-        """At least how many people are behind each action."""
+        """The smallest number of people behind one of the actions, for a derived relation."""
         return self.least if self.rule.derived else 0
 
     def opening(self, name: str) -> str | None:
-        """The actions of a group are always told."""
+        """None: a grouped reason always names its actions first."""
         return None
 
     def tile(self, brief: str) -> str | None:
@@ -237,8 +238,8 @@ class Reason:
     name: str = ""
     """The ID of the action's entity, such as an item's."""
     members: tuple[Reason, ...] = ()
-    """The actions of a group, the largest total first; empty if the reason is one action. The
-    group's relation, entity and name are those of the first."""
+    """The actions of a group, the largest total first; empty for a single action. A group's
+    relation, entity and name are those of its first action."""
 
     def text(self, style: str | None = None) -> str:
         """The reason in a style ("tile", "sentence" or "debug"; by default that of its wording)."""
@@ -267,7 +268,7 @@ class Reason:
         return words.text(f"{evidence}_each" if self.members else evidence)
 
     def _each_by(self, encoder: str) -> bool:
-        """Whether every action of a group gives something by an encoder, "close" or "next"."""
+        """Whether each action of a group contributes by an encoder ("close" or "next")."""
         return all((m.encoder if encoder == "close" else m.sequence) > 0 for m in self.members)
 
     def _opening(self, words: Wording) -> str | None:
@@ -325,7 +326,7 @@ Strongest = list[Cell]
 
 
 class Shown(NamedTuple):
-    """The reasons of a pair that are shown."""
+    """A pair's shown reasons."""
 
     groups: list[tuple[int, ...]]
     """The edges of each reason, the largest reason first."""
@@ -443,7 +444,7 @@ def reasons(
 
 
 def grouped(members: Sequence[Reason], graph: Graph) -> Reason:
-    """Several actions as one reason; a single one as it is."""
+    """Several actions as one reason; a single action stays as it is."""
     first, words = members[0], members[0].words
     if len(members) == 1:
         return first
@@ -466,7 +467,7 @@ def grouped(members: Sequence[Reason], graph: Graph) -> Reason:
 
 
 _SUMMED = ("total", "share", "confidence", "encoder", "sequence", "mean")
-"""What of a group is the sum over its actions."""
+"""The numbers of a group that are sums over its actions."""
 
 
 def _evidence(
