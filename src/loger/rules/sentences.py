@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -277,9 +277,10 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     if len(path) == 2 and graph.vocabulary.type_of(path.entities[1]) == "user":
         return _rule_someone(_rule_hops(graph, path, words), words)
     if _shares(graph, path):
-        kind, label = (f(path.entities[-2]) for f in (graph.vocabulary.type_of, _labels(graph)))
+        fact = path.entities[-2]
+        kind = graph.vocabulary.type_of(fact)
         key = "by" if kind in MAKERS else "same"
-        label = shortened(_without_kind(kind, label), BRIEF)
+        label = shortened(_without_kind(kind, graph.vocabulary.shown[fact]), BRIEF)
         return words.tile(key, same=words.same(kind), x=label)
     link = graph.relations[path.relations[1] % len(graph.relations)]
     derived = len(path) == 2 and link.derived
@@ -298,10 +299,6 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     if "{done}" in words.table["tile"][key] and did.done is None:
         key = "goes_with"
     return words.tile(key, about=brief, done=did.done)
-
-
-def _labels(graph: Graph) -> Callable[[int], str]:
-    return graph.vocabulary.shown.__getitem__
 
 
 def _label(graph: Graph, entity: int, words: Wording) -> str:
@@ -491,7 +488,7 @@ def _without_kind(entity_type: str, label: str) -> str:
 
 def _chain(graph: Graph, path: Path, words: Wording) -> str:
     """A path after its action: it is viewed along with X, which is bought along with this."""
-    text, labels = "", list(map(_labels(graph), path.entities))
+    text, labels = "", [graph.vocabulary.shown[entity] for entity in path.entities]
     for k in range(len(labels)):
         if hidden(graph, path, k, words):
             labels[k] = words.pronoun("someone")
