@@ -277,7 +277,7 @@ def test_unknown_languages_and_files_that_are_not_toml_are_refused(tmp_path):
         wording_of("fr")
     file = tmp_path / "a.toml"
     file.write_text("[en")
-    with pytest.raises(LogerError, match="cannot be read as TOML"):
+    with pytest.raises(LogerError, match="is not valid TOML"):
         wording_of("en", file)
 
 

@@ -495,7 +495,7 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("recommend", bundle, user + "x"), f"did you mean {user!r}")
     refuses(("explain", bundle, user, "nothing like it at all"), "unknown item")
     refuses(("what-if", bundle, user), "--remove ITEM")
-    refuses(("what-if", bundle, user, "--remove", new), "does not have")
+    refuses(("what-if", bundle, user, "--remove", new), "doesn't have")
     refuses(("what-if", bundle, user, "--add", has), "already")
     refuses(("recommend", data, user), "bundle")
     refuses(("rules", data, user), "isn't one; run loger fit first")

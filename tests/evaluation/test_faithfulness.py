@@ -200,15 +200,13 @@ def test_the_lost_lead_is_a_share_of_what_the_item_was_ahead_by():
     assert fa.lead([5.0, -np.inf, 1.0], 0, []) == 2  # what is never recommended has no part
 
 
-def test_recovery_tells_rule_from_path_and_first_from_any():
+def test_recovery_is_of_the_first_paths_rule_and_of_the_path_among_all():
     other_brand = Path((0, 9, 4, 3), (0, 1, 3))
-    found = fa.reason_recovery(
+    rule, path = fa.reason_recovery(
         [[BRAND], [other_brand, CROWD], [CROWD, BRAND], []], [BRAND, BRAND, BRAND, BRAND]
     )
-    assert found.rule_first.tolist() == [True, True, False, False]
-    assert found.rule_any.tolist() == [True, True, True, False]
-    assert found.path_first.tolist() == [True, False, False, False]
-    assert found.path_any.tolist() == [True, False, True, False]
+    assert rule.tolist() == [1, 1, 0, 0]
+    assert path.tolist() == [1, 0, 1, 0]
 
 
 def test_reliability_is_the_gap_between_what_is_said_and_what_is_right():

@@ -226,7 +226,7 @@ def test_unknown_names_and_empty_reports_are_refused():
             ask(THIRD, "recal")
     with pytest.raises(UnknownNameError, match="format 'markdwn'; did you mean 'markdown'"):
         one.table("markdwn")
-    with pytest.raises(LogerError, match="nobody has test items in a shop"):
+    with pytest.raises(LogerError, match="no user has test items in a shop"):
         replace(one, users=one.users[:0]).mean(FIRST, "ndcg")
 
 

@@ -212,7 +212,7 @@ def test_the_http_schema_of_explanations_is_that_of_the_library(client):
     ours = {k: v for k, v in SCHEMA.items() if k not in ("$schema", "title")}
     assert inlined({"$ref": "ExplanationRecord"}) == ours
     told = parts["ExplanationRecord"]["properties"]["rank"]
-    assert told["description"] == "Among all items that the user does not have."
+    assert told["description"] == "Among all items that the user doesn't have."
     told = parts["ShownRecord"]["properties"]  # all of the above, with the rows
     assert told.keys() - parts["ExplanationRecord"]["properties"].keys() == {"rows", "summary"}
     assert told["rank"] == parts["ExplanationRecord"]["properties"]["rank"]

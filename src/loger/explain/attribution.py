@@ -1,13 +1,13 @@
-"""Explanations: the parts that a score is made of, read off the computation itself (METHOD 7).
+"""Explanations: the parts of a score, read off the computation itself (METHOD 7).
 
     S = encoder + logic,    logit p = prior + popularity + Σ_l w_l φ_l
 
 With the default fusion, logic is logit p; with the paper's, encoder is q and logic α·p. A rule's
-part is w_l φ_l, and a path's part of it is its share of the rule's strength (of the count, where
-the feature is of counts): all parts add up, and none is made up afterwards.
+part is w_l φ_l. A path's part of that is its share of the rule's strength, or of its count if the
+feature counts paths. All parts add up, and none is made up afterwards.
 
-S by the user's actions is in ``by_action``, their evidence in ``reasons``; logit p by rule and path
-is here.
+This module splits logit p by rule and path. ``by_action`` splits S by the user's actions, and
+``reasons`` looks up their evidence.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from loger.explain.questions import Counterfactual
 
 BLOCK = 64
-"""Users whose items are ranked at a time, to place those that are explained."""
+"""Number of users whose items are ranked at a time."""
 
 
 class RulePart(NamedTuple):
-    """What a rule adds to logit p of a pair."""
+    """What a rule adds to a pair's logit p."""
 
     rule: Rule
     weight: float
     paths: int
-    """n_l: how many paths fire."""
+    """n_l: the number of paths."""
     contribution: float
     """w_l φ_l."""
 
 
 @dataclass(frozen=True, eq=False)
 class ByRule:
-    """logit p of some pairs by rule and by path."""
+    """The logit p of several pairs, split by rule and by path."""
 
     ranker: Ranker
     users: NDArray[np.int64]
     items: NDArray[np.int64]
     parts: Parts
     n: int
-    """How many paths are looked up for each pair."""
+    """Number of paths to look up for each pair."""
     words: Wording
 
     @cached_property
     def rules(self) -> list[tuple[RulePart, ...]]:
-        """For each pair the rules that fire, the largest contribution first."""
+        """For each pair, the rules that apply, the largest contribution first."""
         found, worth, logic = self.parts.groundings, self.parts.rules, self.ranker.logic
         out = []
         for lo, hi in zip(found.indptr[:-1], found.indptr[1:], strict=True):
@@ -84,8 +84,8 @@ class ByRule:
 
     @cached_property
     def paths(self) -> list[tuple[PathPart, ...]]:
-        """Up to n paths of each pair: the strongest of each rule, rules by contribution and what
-        leads among them; then the next of each."""
+        """Up to n paths of each pair: first the strongest path of each rule, with the rules sorted
+        by contribution and ``leading``; then the second of each, and so on."""
         n, found, users, items = self.n, self.parts.groundings, self.users, self.items
         if n < 1:
             return [()] * len(found)
@@ -116,7 +116,7 @@ class ByRule:
     def _order(
         self, pair: NDArray[np.int64], rules: NDArray[np.integer], given: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """The order in which paths are told, pair by pair; path j of a cell is n · cell + j."""
+        """The order of the paths, pair by pair; path j of a cell has the number n · cell + j."""
         users, n = self.users, self.n
         counts = self.ranker.counts_of
         later = ~leading(pair, given, lambda tied: counts(users[pair[tied]], rules[tied]))
@@ -127,7 +127,7 @@ class ByRule:
 
 @dataclass(frozen=True, repr=False)
 class ExplainedPair:
-    """What every explanation says: whose score of which item it explains."""
+    """A user, an item and its score: what every explanation is about."""
 
     ranker: Ranker
     user: int
@@ -135,7 +135,7 @@ class ExplainedPair:
     score: float
     """S, in double precision."""
     words: Wording = field(default=ENGLISH, kw_only=True)
-    """The language of the sentences."""
+    """Language and style of the sentences."""
 
     @property
     def graph(self) -> Graph:
@@ -144,7 +144,7 @@ class ExplainedPair:
 
     @property
     def held_out(self) -> int:
-        """How many interactions were held out to test on, of which the model knows nothing."""
+        """Number of interactions held out for testing, which the model doesn't know."""
         return len(self.ranker.held_out)
 
     def said(self, words: Wording) -> Self:
@@ -171,30 +171,30 @@ class Explanation(ExplainedPair):
     q: float
     p: float
     rank: int
-    """Its place among the items that the user does not have, from 1; 0 if it was not asked for."""
+    """Its place among the items that the user doesn't have, from 1; 0 unless requested."""
     rank_without_logic: int
     """The same by the encoder's score alone."""
     attribution: Attribution
     """S by the user's actions."""
     by_rule: ByRule
-    """logit p by rule and path, of all pairs that were explained together with this one."""
+    """logit p by rule and path, for all pairs that were explained together with this one."""
     together: Together
-    """The evidence of their shown reasons."""
+    """The shown reasons of these pairs."""
     place: int
-    """The place of this pair among them."""
+    """This pair's place among them."""
     counterfactual: Counterfactual | None = None
-    """The fewest actions without which the item leaves the list; None if it was not asked for."""
+    """The fewest actions without which the item leaves the list; None unless requested."""
 
     # ── by action ───────────────────────────────────────────────────────────────────────
 
     @property
     def mean(self) -> float:
-        """The mean score of all items that the user does not have."""
+        """The mean score of all items that the user doesn't have."""
         return self.attribution.mean
 
     @property
     def lead(self) -> float:
-        """S less that of the mean item: what the reasons have to account for."""
+        """S minus the mean item's score: what the reasons have to account for."""
         return self.attribution.lead
 
     @property
@@ -204,26 +204,27 @@ class Explanation(ExplainedPair):
 
     @property
     def expected(self) -> bool:
-        """Whether the appeal is expected from similar items, as the item came after the fit."""
+        """Whether the appeal is estimated from similar items, because the item is newer than the
+        fit."""
         expected = self.ranker.logic.expected
         return expected is not None and bool(expected[self.item])
 
     @property
     def opaque(self) -> float | None:
-        """What the encoder contributes where it cannot name actions; None if it can."""
+        """What the encoder contributes if it can't be split by action; None if it can."""
         return self.attribution.opaque
 
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
-        """All actions of the user that give something, the largest total first."""
+        """All of the user's actions that contribute, the largest total first."""
         totals = self.attribution.actions
         order = np.argsort(-totals, kind="stable")
         return tuple(self._reasons([int(edge) for edge in order[totals[order] != 0]]))
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
-        """The reasons that are shown: up to five, enough to carry 80% of what all actions give.
-        Where five actions don't carry that, actions that share their evidence are one reason."""
+        """Up to five reasons, enough to carry 80% of what all actions contribute. If five actions
+        don't carry that much, actions that share their main evidence form one reason."""
         groups, cells = self.together.shown[self.place]
         every = self._reasons([edge for group in groups for edge in group], cells)
         return tuple(grouped([next(every) for _ in group], self.graph) for group in groups)
@@ -235,14 +236,14 @@ class Explanation(ExplainedPair):
 
     @property
     def carried_of_actions(self) -> float:
-        """The share of what all actions give that the shown reasons carry; 0 where all actions
+        """The share of all actions' contributions that the shown reasons carry; 0 if all actions
         together count against the item."""
         whole = float(self.attribution.actions.sum())
         return sum(reason.total for reason in self.shown) / whole if whole > 0 else 0.0
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the score is made of, by readable names; the values add up to the score."""
+        """The parts of the score by readable names; the values add up to the score."""
         say = self.words.text
         appeal = say("appeal_expected" if self.expected else "appeal")
         out = {say("mean_item"): self.mean, appeal: self.appeal}
@@ -263,26 +264,26 @@ class Explanation(ExplainedPair):
 
     @property
     def rules(self) -> tuple[RulePart, ...]:
-        """All rules that fire, the largest contribution first."""
+        """All rules that apply, the largest contribution first."""
         return self.by_rule.rules[self.place]
 
     @property
     def paths(self) -> tuple[PathPart, ...]:
-        """First the strongest path of each rule, then the next strongest of each. The rule of the
-        largest contribution comes first; among those within 10% of it, the one that the user's
-        history has most paths of."""
+        """The strongest path of each rule, then the second strongest of each, and so on. The rule
+        with the largest contribution comes first; among rules within 10% of it, the one that occurs
+        most in the user's history."""
         return self.by_rule.paths[self.place]
 
     @property
     def logic_share(self) -> float:
-        """How much of S above an item without any evidence is due to rules, in [0, 1]."""
+        """The rules' share of all evidence (rules, encoder and popularity), in [0, 1]."""
         rules = sum(abs(part.contribution) for part in self.rules)
         whole = rules + abs(self.encoder) + abs(self.popularity)
         return rules / whole if whole else 0.0
 
     @property
     def decomposition_error(self) -> float:
-        """How far Σ of the parts is from logit p, which METHOD 8 wants to be at most 1e-6."""
+        """The gap between the sum of the parts and logit p; METHOD 8 allows 1e-6."""
         parts = sum(part.contribution for part in self.rules)
         return abs(self.prior + self.popularity + parts - self.logit)
 
@@ -291,7 +292,7 @@ class Explanation(ExplainedPair):
         return [path_sentence(self.graph, part.path, self.words) for part in self.paths]
 
     def because(self) -> str:
-        """The first reason in the style of the words, or that there is none."""
+        """The first reason in the wording's style, or a note that there is none."""
         words = self.words
         if self.shown:
             return words.text("because", reason=self.shown[0].text())
@@ -303,20 +304,20 @@ class Explanation(ExplainedPair):
         return words.line(words.text("opaque" if opaque else own))
 
     def text(self, style: str | None = None) -> str:
-        """The explanation in a style (that of its words by default): "tile" is a line of at most 60
-        characters, "sentence" all reasons in plain words, "debug" these with every number."""
+        """The explanation in a style, by default that of its wording. "tile" is one line of at most
+        60 characters, "sentence" all reasons in plain words, "debug" the same with every number."""
         e = self if style is None else self.said(self.words.styled(style))
         return e.because() if e.words.style == "tile" else explanation_text(e)
 
     def explained(self) -> ExplainedItem:
-        """The record as any recommender with reasons gives it."""
+        """The record that every recommender with reasons returns."""
         paths = tuple(part.path for part in self.paths)
         weights = tuple(part.contribution for part in self.paths)
         return ExplainedItem(self.item, self.score, paths, weights)
 
     def as_dict(self, *, every: bool = False) -> dict[str, Any]:
-        """The explanation for machines, names for numbers: a ``record.ExplanationRecord``. With
-        ``every`` it lists all actions as reasons, not only those that are shown."""
+        """The explanation for programs, with names instead of numbers: an ``ExplanationRecord``. If
+        ``every`` is set, it lists every action as a reason, not only those that are shown."""
         return explanation_record(self, self.reasons if every else self.shown)
 
     def __repr__(self) -> str:
@@ -338,13 +339,12 @@ def explain(
     words: Wording = ENGLISH,
     ranked: bool = True,
 ) -> list[Explanation]:
-    """Explain pairs of a user and an item.
+    """Explain pairs of a user and an item, in the given order.
 
-    ``users`` and ``items`` are the pairs, by number; the explanations come in their order. Each has
-    up to ``paths`` paths. ``scores`` are those of all items for these users, where they have been
-    computed already, and ``words`` is the language of the sentences. Without ``ranked`` there are
-    no ranks, which take two more passes over all items. What pairs of one user have in common is
-    computed once, so it pays to ask for many at a time.
+    ``users`` and ``items`` hold the pairs' numbers. Each explanation has up to ``paths`` paths.
+    ``scores`` holds these users' scores of all items if they are already computed, and ``words``
+    sets the language. Ranks take two more passes over all items; ``ranked=False`` leaves them out.
+    Pairs of one user share work, so explain many pairs in one call.
     """
     if not len(users):
         return []
@@ -357,7 +357,7 @@ def explain(
     encoder, logic = parts.fused
     score, p, q = encoder + logic, parts.p, parts.q
     by_action = attribute(ranker, u, v, parts, encoders, every)
-    # Rules and evidence of all pairs are looked up at once, but only when one of them is asked for.
+    # Rules and evidence are looked up for all pairs at once, on the first request for one of them.
     by_rule, together = ByRule(ranker, u, v, parts, paths, words), Together(ranker, u, v, by_action)
     return [
         Explanation(
@@ -387,7 +387,7 @@ def explain(
 def _scores(
     ranker: Ranker, users: NDArray[np.int64], scores: Scores | None
 ) -> dict[int, tuple[Scores, int]]:
-    """For each user the scores of all items, and the user's row in them."""
+    """For each user, the scores of all items and the user's row in them."""
     distinct = np.unique(users)
     parts = [scores] if scores is not None else [ranker.scores(b) for b in blocks(distinct, BLOCK)]
     return {int(u): (part, row) for part in parts for row, u in enumerate(part.users)}
@@ -396,9 +396,9 @@ def _scores(
 def _encoder_parts(
     ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64]
 ) -> dict[int, Encoders]:
-    """For each user the encoders' scores of that user's pairs as sums over interactions."""
+    """For each user, the encoders' scores of that user's pairs, split by interaction."""
     distinct = np.unique(users).tolist()
-    if ranker.fusion.kind == "sum":  # q is no sum of anything
+    if ranker.fusion.kind == "sum":  # q is not a sum
         return dict.fromkeys(distinct, (None, None))
     return {user: ranker.encoder_parts(user, items[users == user]) for user in distinct}
 

@@ -1,15 +1,15 @@
-"""What each of a user's actions gives an item, read off the computation (METHOD 11).
+"""What each of a user's actions contributes to an item, read off the computation (METHOD 11).
 
     S(u, v) = mean item + appeal(v) + Σ_a c_a(u, v)
 
-a runs over the user's interactions and the facts about the user. c_a gathers all paths that begin
-with a and, where an encoder's score is a sum over interactions, a's part of that. Everything is
-compared with the mean item, whose score is the mean over all items that the user does not have. S
-less that is the item's *lead*, and shares are shares of the lead.
+a runs over the user's interactions and the facts about the user. c_a collects all paths that begin
+with a and, if an encoder's score is a sum over interactions, a's part of that sum. Everything is
+compared with the mean item, whose score is the mean over all items that the user doesn't have. S
+minus that mean is the item's *lead*, and shares are shares of the lead.
 
-What the rules give the mean item is subtracted from each action in proportion to what its paths
-give all items together (``given_to_all``), so that an action which supports everything is no reason
-for one thing.
+The rules' contribution to the mean item is subtracted from the actions, in proportion to what each
+action's paths contribute to all items (``given_to_all``). So an action that supports everything is
+no reason for one item.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from loger.grounding.actions import by_first_hop, given_to_all
 from loger.ranking.ranker import Parts, Ranker, Scores
 
 Encoders = tuple[EncoderParts | None, EncoderParts | None]
-"""What TransE and what the sequence encoder give a user's pairs; None where that can't be split or
-there is none."""
+"""The parts of a user's pairs by TransE and by the sequence encoder; None if an encoder is missing
+or can't be split by action."""
 ENOUGH, MAX_SHOWN = 0.8, 5
-"""Reasons are shown until they carry this share of what actions carry, and at most so many."""
+"""Reasons are shown until they carry this share of what all actions contribute; and at most so
+many."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """S of one pair as a sum, by the user's edges."""
+    """S of one pair as a sum over the user's edges."""
 
     mean: float
     """The mean score of all items that the user does not have."""
     appeal: float
-    """What the item has for any user, beyond the mean item."""
+    """What the item has for every user, compared with the mean item."""
     opaque: float | None
-    """What the encoder gives beyond the mean item, where it cannot name actions; None where all of
-    it is among the actions."""
-    rules: Doubles  # [the user's edges]: by the paths that begin with each, beyond the mean item
-    mean_rules: Doubles  # [the user's edges]: what those give the mean item
+    """The encoder's part, compared with the mean item, if it can't be split by action; else
+    None."""
+    rules: Doubles  # [the user's edges]: by the paths that begin with each, minus mean_rules
+    mean_rules: Doubles  # [the user's edges]: the same for the mean item
     encoder: Doubles  # [the user's edges]
     sequence: Doubles  # [the user's edges]: by what people went on to
     cells: NDArray[np.int64]
-    """Rows (edge, place of the rule, paths), one for each first hop and rule that has paths."""
+    """Rows (edge, place of the rule, number of paths), one for each edge and rule with paths."""
     worth: Doubles
-    """What each of the cells gives."""
+    """What each cell contributes."""
     strengths: Doubles
-    """The strengths of the paths of each cell, added up."""
+    """The total strength of each cell's paths."""
 
     @cached_property
     def actions(self) -> Doubles:
@@ -63,29 +64,29 @@ class Attribution:
 
     @cached_property
     def confidences(self) -> Doubles:
-        """Of each of the user's edges (``confidences``)."""
+        """The confidence of each of the user's edges; see ``confidences``."""
         return confidences(self.actions, self.opaque or 0.0)
 
     @property
     def lead(self) -> float:
-        """S less that of the mean item."""
+        """S minus the mean item's score."""
         return self.appeal + float(self.actions.sum()) + (self.opaque or 0.0)
 
 
 def confidences(given: Doubles, opaque: float = 0.0) -> Doubles:
-    """How likely each action is what made the user take the item, if one thing did and it is taken.
+    """How likely each action is the cause, if the user takes the item for a single reason.
 
-    S is the logarithm of a rate, up to a constant of the user: alone, action a makes e^c_a times as
-    much of what the item has by itself, and so adds e^c_a − 1. Of causes that compete each has the
-    share of what it adds, and the item's own appeal has the 1: (e^c_a − 1) / (1 + Σ_b (e^c_b − 1)).
-    An action that counts against the item adds nothing.
+    S is the logarithm of a rate, up to a constant per user. Alone, action a multiplies the rate by
+    e^c_a, so it adds e^c_a − 1 to the 1 of the item's own appeal. Competing causes are likely in
+    proportion to what they add: (e^c_a − 1) / (1 + Σ_b (e^c_b − 1)). An action that counts against
+    the item adds nothing.
 
     >>> confidences(np.log([3.0, 2.0, 0.5]))
     array([0.5 , 0.25, 0.  ])
     """
     speaks = np.maximum(np.append(given, opaque), 0.0)
     most = speaks.max()
-    by_itself = np.exp(-most)  # everything is divided by e^most, which might be too large
+    by_itself = np.exp(-most)  # divide everything by e^most, which could overflow
     added = np.exp(speaks - most) - by_itself
     out: Doubles = added[:-1] / (by_itself + added.sum())
     return out
@@ -93,13 +94,13 @@ def confidences(given: Doubles, opaque: float = 0.0) -> Doubles:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """How logits and encoder scores become parts of S, for the pairs of one user."""
+    """How logits and encoder scores become parts of S, for one user's pairs."""
 
     rules: Doubles  # [pairs]: factor of the rules' logits
-    base: Doubles  # [pairs]: what the logic gives without any rule
+    base: Doubles  # [pairs]: the logic's part without any rule
     mean_base: float
     encoder: float  # factor of the encoder's scores
-    opaque: Doubles | None  # [pairs]: the encoder's part, where it is not a sum
+    opaque: Doubles | None  # [pairs]: the encoder's part, if it is not a sum
     mean_opaque: float
 
 
@@ -111,10 +112,10 @@ def attribute(
     encoders: Mapping[int, Encoders],
     scores: Mapping[int, tuple[Scores, int]],
 ) -> list[Attribution]:
-    """What each action gives, of pairs in the given order.
+    """What each action contributes, for pairs in the given order.
 
-    ``encoders`` has for each user the parts of the encoders' scores of that user's pairs,
-    ``scores`` the scores of all items and the user's row in them.
+    ``encoders`` holds each user's parts of the encoders' scores; ``scores`` holds the scores of all
+    items and the user's row in them.
     """
     out: list[Attribution | None] = [None] * len(users)
     cells, worth, strengths, starts = _cells(ranker, users, items, parts)
@@ -132,8 +133,8 @@ def attribute(
 
 
 def _given_to_all(ranker: Ranker, user: int) -> Doubles:
-    """How what the rules give the mean item is to be divided among a user's edges; it adds up to 1,
-    or is 0 where they give nothing."""
+    """How to divide the rules' contribution to the mean item among a user's edges. The shares add
+    up to 1, or are all 0 if the rules contribute nothing."""
     logic = ranker.logic
     scales = 1.0 if logic.scales is None else logic.scales
     worth = np.abs(logic.weights) / scales
@@ -148,13 +149,13 @@ def _given_to_all(ranker: Ranker, user: int) -> Doubles:
 
 
 def _facts_of(graph: Graph, user: int) -> NDArray[np.int64]:
-    """The facts of a user's row, each as one number."""
+    """The facts in a user's row, each encoded as one number."""
     relations, tails = graph.rows.facts(user)
     return relations * graph.n_entities + tails
 
 
 def _edges(ranker: Ranker, user: int) -> NDArray[np.int64]:
-    """Where the edges of a user in the logic graph, which may be a sample, are in the graph."""
+    """The places in the graph of a user's edges in the logic graph, which may be a sample."""
     known, sample = (_facts_of(graph, user) for graph in (ranker.graph, ranker.logic_graph))
     order = np.argsort(known, kind="stable")
     return order[np.searchsorted(known, sample, sorter=order)]
@@ -163,8 +164,8 @@ def _edges(ranker: Ranker, user: int) -> NDArray[np.int64]:
 def _cells(
     ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], parts: Parts
 ) -> tuple[NDArray[np.int64], Doubles, Doubles, NDArray[np.int64]]:
-    """(edge, rule, paths), what it adds to the logit and its strength, for all pairs; and where
-    those of each pair begin."""
+    """For all pairs: the cells (edge, rule, paths), what they add to the logit, and their
+    strengths; and where each pair's cells begin."""
     found, contributions = parts.groundings, parts.rules
     pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
     useful = np.flatnonzero(contributions)
@@ -174,7 +175,7 @@ def _cells(
         ranker.logic_graph, logic.rules, places, users[pair], items[pair], logic.walk
     )
     cell = np.repeat(np.arange(len(useful)), np.diff(hops.starts))
-    # Shares of the cell's own sum, so that they add up to 1 whatever the order of adding.
+    # Divide by the cell's own sum, so that shares add up to 1 whatever the order of addition.
     total = np.add.reduceat(hops.strengths, hops.starts[:-1]) if len(useful) else np.empty(0)
     worth = contributions[useful][cell] * hops.strengths / total[cell]
     edges = hops.edges
@@ -197,7 +198,7 @@ def _scale(
     row: int,
     mean_base: float,
 ) -> _Scale:
-    """The scale of some pairs (``rows``) of one user, who has ``row`` in the scores."""
+    """The scale of one user's pairs (``rows``); ``row`` is the user's row in the scores."""
     fusion = ranker.fusion
     unit = parts.prior + parts.popularity[rows]
     opaque, mean_opaque = None, 0.0
@@ -207,8 +208,8 @@ def _scale(
     weight = fusion.encoder_weight if encoder is not None and fusion.uses_encoder else 0.0
     if fusion.kind != "sum":
         return _Scale(np.ones(len(rows)), unit, mean_base, weight, opaque, mean_opaque)
-    # S = q + α·σ(logit) is no sum over rules. Each gets a share of what they gain together,
-    # α·(σ(logit) − σ(unit)), in proportion to its part of the logit, so that all still adds up.
+    # S = q + α·σ(logit) is not a sum over rules. Divide what they gain together,
+    # α·(σ(logit) − σ(unit)), in proportion to their parts of the logit, so that everything adds up.
     base = fusion.alpha * expit(unit)
     of_rules = parts.logit[rows] - unit
     gained = fusion.alpha * parts.p[rows] - base
@@ -217,7 +218,7 @@ def _scale(
 
 
 def _mean_base(ranker: Ranker) -> float:
-    """What the logic gives the mean item without any rule; the same for all users."""
+    """The logic's part of the mean item's score without any rule; the same for all users."""
     unit, fusion = ranker.logic.unit(ranker.logic_graph), ranker.fusion
     return float((fusion.alpha * expit(unit)).mean() if fusion.kind == "sum" else unit.mean())
 
@@ -244,12 +245,12 @@ def _attribution(
             appeal += scale.encoder * (encoder.appeal[k] - encoder.mean_appeal)
             given = encoder.mean_appeal + float(encoder.mean_actions.sum())
             mean_encoder += scale.encoder * given
-    # The mean item is no item, so no rule can be grounded for it: what the rules give it is what
+    # The mean item is not an item, so no rule can be grounded for it: the rules' part is what
     # remains of its score.
     mean_rules = mean - scale.mean_base - mean_encoder
     by_edge = mean_rules * for_all
     if not for_all.any():
-        appeal -= mean_rules  # rounding, and what no action of this user gives
+        appeal -= mean_rules  # rounding, and what none of this user's actions contributes
     of_rules = -by_edge
     np.add.at(of_rules, cells[:, 0], worth)
     opaque = None if scale.opaque is None else float(scale.opaque[k] - scale.mean_opaque)

@@ -33,12 +33,11 @@ LIST_COLUMNS: Columns = {
     "score": pl.Float32,
 }
 VARIETY_COLUMNS: Columns = {"rank_by_score": pl.Int32, "cost": pl.Float32}
-"""What lists also have if variety may change places: the place by score alone, and how much higher
-the score is that would be at this place."""
+"""Columns of lists if variety may change places: the rank by score, and how much higher the score
+would be at this place without variety."""
 HELD_OUT_COLUMN: Columns = {"held_out": pl.Boolean}
-"""What lists of a model with a test part also have: whether the item is held out, which is to say
-that the user has it and the model does not know. So lists can be measured, and nobody takes them
-for those of a model for use."""
+"""Column of lists if interactions were held out: whether the user has the item and the model
+doesn't know. It lets you measure lists, and marks them as not for use."""
 REASON_COLUMNS: Columns = {
     "because": pl.String,
     "reasons": pl.List(
@@ -54,7 +53,7 @@ REASON_COLUMNS: Columns = {
     ),
     "carried": pl.Float64,
 }
-"""What lists also have if they are explained (``record.reasons_in_short``)."""
+"""Columns of explained lists (``record.reasons_in_short``)."""
 
 
 _MEMBER = {"user": pl.String, "lead": pl.Float64, "because": pl.String}
@@ -67,15 +66,15 @@ TOGETHER_COLUMNS: Columns = {
     "reasons": pl.List(pl.Struct({"action": pl.String, "total": pl.Float64, "text": pl.String})),
     "members": pl.List(pl.Struct(_MEMBER)),
 }
-"""What a list for several members has (``together_table``)."""
+"""Columns of a list for several members (``together_table``)."""
 
 
 def lists_table(
     ranker: Ranker, users: NDArray[np.int64], request: ListRequest, engine: Engine
 ) -> pl.DataFrame:
-    """The lists of users, by number, with a row per item: user, rank, item, label, score; where
-    interactions were held out, ``held_out``; where variety may change places, ``rank_by_score``
-    and ``cost``; and where reasons are asked for, ``because``, ``reasons`` and ``carried``."""
+    """The lists of users, given by number, with a row per item: user, rank, item, label, score; if
+    interactions were held out, ``held_out``; if variety may change places, ``rank_by_score`` and
+    ``cost``; and if reasons are requested, ``because``, ``reasons`` and ``carried``."""
     if not request.explain:
         lists = ranker.choose(users, request.k, request.selection, engine)
         return _table(ranker, users, lists, request.selection.varies)
@@ -89,12 +88,12 @@ def lists_table(
 
 
 def id_type(graph: Graph, kind: str) -> type[pl.DataType]:
-    """The type of the ids of users or items: that which they had in the data."""
+    """The type of user or item IDs, as in the data."""
     return pl.Int64 if kind in graph.vocabulary.integers else pl.String
 
 
 def _ids(graph: Graph, kind: str, names: Sequence[str]) -> Sequence[str] | list[int]:
-    """Names of users or items as the ids that frames show."""
+    """Names of users or items as IDs of their type."""
     return [int(name) for name in names] if kind in graph.vocabulary.integers else names
 
 
@@ -103,7 +102,7 @@ def together_table(
 ) -> pl.DataFrame:
     """A list for several members (``recommend_together``), a row per item, without some columns.
 
-    ``reasons`` are those of all members together, the largest first; those of a member whose taste
+    ``reasons`` holds the reasons of all members, the largest first; those of a member whose taste
     the list should avoid are negative.
     """
     types = {**TOGETHER_COLUMNS, "item": id_type(graph, "item")}
@@ -159,10 +158,8 @@ def _table(ranker: Ranker, users: NDArray[np.int64], lists: Chosen, varied: bool
 
 
 def history_table(graph: Graph, user: int) -> pl.DataFrame:
-    """What a user has: item, label and, where they are known, strength and time; the latest first.
-
-    The strength is called rating where it is one.
-    """
+    """A user's history, the latest first: item, label and, if known, strength (or rating) and
+    time."""
     words, (_, edges) = graph.vocabulary, history_edges(graph, np.array([user]))
     if graph.times is not None:
         edges = edges[np.argsort(-graph.times[edges], kind="stable")]
@@ -181,8 +178,8 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
 
 
 def as_moments(times: NDArray[np.int64], among: NDArray[np.int64]) -> pl.Series:
-    """Times as dates, if those among which they are are seconds since 1970, rather than numbers
-    that only say what came first."""
+    """Times as dates, if the times of the data (``among``) look like seconds since 1970; other
+    numbers only say what came first."""
     if EPOCH[0] <= among.max(initial=0) < EPOCH[1]:
         return pl.Series("time", times * 1_000_000, dtype=pl.Datetime("us", "UTC"))
     return pl.Series("time", times)

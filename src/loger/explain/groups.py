@@ -1,8 +1,8 @@
 """Which actions are shown as reasons, and which of them together as one reason.
 
-Up to five actions are shown, enough to carry 80% of what all actions give. In a long history five
-actions may not be enough. Then those that share their main evidence become one reason, such as six
-films by the same director. What a group gives is exact, because contributions add up.
+Up to five actions are shown, enough to carry 80% of what all actions contribute. In a long history,
+five actions may not be enough. Then actions that share their main evidence become one reason, such
+as six films by the same director. A group's contribution is exact, because contributions add up.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from loger.rules.sentences import is_company
 from loger.rules.wording import FEW, alike_by
 
 MAX_CANDIDATES = 40
-"""The largest actions among which groups are looked for."""
+"""Number of largest actions among which to look for groups."""
 
 
 class Cell(NamedTuple):
-    """What an edge of the user gives by one rule, with the strongest paths."""
+    """What one of the user's edges contributes by one rule, with the strongest paths."""
 
     edge: int
     place: int
     """Of the rule."""
     n: int
-    """How many paths of the rule begin with the edge."""
+    """Number of paths of the rule that begin with the edge."""
     gives: float
     between: list[list[int]]  # [paths, 2]: the entities between the ends, -1 for none
     shares: list[float]  # [paths]
 
 
 Claim = tuple[str | int, int]
-"""What can be said of each action of a group: "close" (the encoder), "next" (the sequence encoder)
-or the place of a rule; and the fact that all their items share with this item, -1 for none."""
+"""Evidence that a group's actions may share: "close" (the encoder), "next" (the sequence encoder)
+or the place of a rule; and the fact that their items share with the item, -1 if there is none."""
 CLOSE, NEXT, NOT_SHARED = ("close", -1), ("next", -1), ("", -1)
 
 
 def candidates(parts: Attribution) -> list[int]:
-    """The edges that may be shown, the largest total first: those that suffice on their own, or
-    many more if no five do."""
+    """The edges that may be shown, the largest total first: up to five if they carry enough,
+    otherwise up to ``MAX_CANDIDATES``."""
     totals = parts.actions
     order = np.argsort(-totals, kind="stable")[:MAX_CANDIDATES]
     order = order[totals[order] > 0]
@@ -58,9 +58,9 @@ def reason_groups(
 ) -> list[tuple[int, ...]]:
     """The shown reasons of one item, each as its edges, the largest reason first.
 
-    ``edges`` are the candidates and ``cells`` their evidence. As many of the largest actions stand
-    alone as leave room for groups that carry enough. A group holds only as many actions as that
-    takes; it never stands for the rest of a history.
+    ``edges`` are the candidates and ``cells`` their evidence. As many of the largest actions as
+    possible stand alone, as long as groups can carry the rest of the 80%. A group has no more
+    actions than that takes, so it never stands for the rest of a history.
     """
     totals, enough = parts.actions, ENOUGH * float(parts.actions.sum())
     best: list[tuple[int, ...]] = [(edge,) for edge in edges[:MAX_SHOWN]]
@@ -100,7 +100,7 @@ def _grouped(
 def _main_claims(
     ranker: Ranker, item: int, parts: Attribution, edges: Sequence[int], cells: Sequence[Cell]
 ) -> dict[int, Claim]:
-    """What each edge gives most by, if that can be said of several actions at once."""
+    """The main evidence of each edge, if it can be said of several actions at once."""
     given: dict[int, list[tuple[float, Claim]]] = {
         edge: [(float(parts.encoder[edge]), CLOSE), (float(parts.sequence[edge]), NEXT)]
         for edge in edges
@@ -121,8 +121,8 @@ def _main_claims(
 
 
 def sayable(graph: Graph, rule: Rule, n: int, ends: tuple[int, int]) -> bool:
-    """Whether what a rule says of one action can be said of several: that each leads to the item
-    at once, or that enough people took both. ``ends`` are the action's item and the item."""
+    """Whether a rule's evidence for one action can be said of several: each leads directly to the
+    item, or enough people took both. ``ends`` are the action's item and the item."""
     if rule.relations[0] != INTERACTION:
         return False
     if len(rule) == 2 and not rule.derived:
@@ -131,8 +131,8 @@ def sayable(graph: Graph, rule: Rule, n: int, ends: tuple[int, int]) -> bool:
 
 
 def people_behind(graph: Graph, rule: Rule, n: int, ends: tuple[int, int]) -> int:
-    """How many people a rule counts for an action: those behind a derived fact, or those on its n
-    paths; 0 if it counts none."""
+    """The number of people that a rule counts for an action: those behind a derived fact, or those
+    on its n paths; 0 if it counts none."""
     if rule.derived:
         return graph.people(ends[0], rule.relations[1], ends[1]) if len(rule) == 2 else 0
     return n if is_company(rule) else 0

@@ -1,10 +1,11 @@
-"""Recommendations with their reasons: the one way from a ranker to the lists that people get.
+"""Recommendations with their reasons: the only way from a ranker to the lists that people get.
 
     ranker → scores → ``Selection`` → ``Chosen`` → explanations → records or a table
 
 ``recommend_block`` does this for some users. Python (``LOGER.recommend``) and exported files
-(``loger.store.export``) get its result as tables (``loger.explain.frames``), the command line and
-the HTTP API as records (``recommendations``), and evaluation as paths (``explained_items``).
+(``loger.store.export``) turn its result into tables (``loger.explain.frames``), the command line
+and the HTTP API into records (``recommendations``), and evaluation into paths
+(``explained_items``).
 """
 
 from __future__ import annotations
@@ -28,42 +29,42 @@ from loger.rules.sentences import named
 from loger.rules.wording import ENGLISH, Wording
 
 NAMED = 3
-"""Shared facts that are named."""
+"""Number of shared facts to name."""
 
 
 class ListRequest(NamedTuple):
-    """What is asked about users' lists."""
+    """A request for recommendations."""
 
     k: int = 10
-    """How many items a list has."""
+    """Length of a list."""
     selection: Selection = Selection()
     """Which items may be recommended, and how varied a list is."""
     explain: bool = False
     """Whether each item comes with its reasons."""
     paths: int = 0
-    """How many paths each explanation has."""
+    """Number of paths in each explanation."""
     words: Wording = ENGLISH
-    """The language of the reasons."""
+    """Language and style of the reasons."""
 
 
 class Recommended(NamedTuple):
     """The lists of a block of users."""
 
     scores: Scores
-    """Of all items, for the distinct users in ascending order."""
+    """Scores of all items, for the distinct users in ascending order."""
     lists: Chosen
-    """[users, k], row by row as the users were given."""
+    """[users, k], in the order of the given users."""
     explanations: list[Explanation]
-    """Of the items of all lists, row by row; empty if no reasons were asked for."""
+    """Explanations of all listed items, row by row; empty if not requested."""
 
 
 def recommend_block(
     ranker: Ranker, users: NDArray[np.int64], request: ListRequest, ranked: bool = False
 ) -> Recommended:
-    """The lists of a block of users, by number, each user scored once. Explanations have ranks only
-    if they should be ``ranked``."""
+    """The lists of a block of users, given by number; each distinct user is scored once.
+    Explanations have ranks only if ``ranked`` is set."""
     distinct, place = np.unique(users, return_inverse=True)
-    # The scores of what users have mean nothing here: it is never recommended.
+    # What users have is never recommended, so its scores don't matter.
     scores = ranker.scores(distinct, observed=False)
     lists = scores.chosen(request.k, request.selection).of(place)
     if not request.explain:
@@ -77,11 +78,11 @@ def recommend_block(
 def recommendations(
     ranker: Ranker, user: int, request: ListRequest
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The list of a user, by number, as records; and what variety left out of it.
+    """A user's list as records, and the items that variety left out of it.
 
-    Each record has rank, item, label, score, what variety did to its place (``variety``), and
-    ``explanation``, an ``ExplanationRecord`` or None. What is left out are those of the k best by
-    score that are not in the list.
+    Each record has rank, item, label, score, ``variety`` (what variety did to its place) and
+    ``explanation`` (an ``ExplanationRecord`` or None). Left out are those of the k best items by
+    score that are not in the list. ``user`` is given by number.
     """
     graph = ranker.graph
     request = request._replace(k=min(request.k, graph.n_items))
@@ -108,10 +109,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def of_kind(ranker: Ranker, kind: Kind) -> Ranker:
-    """The ranker by which items are alike in one way.
+    """A ranker that scores one kind of similarity.
 
-    "complements" scores by what people have together or one after another, "substitutes" by the
-    facts that two items share, "similar" by everything.
+    "complements" scores what people have together or one after the other, "substitutes" the facts
+    that two items share, and "similar" everything.
     """
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS, near=list(KINDS))
@@ -126,22 +127,22 @@ def of_kind(ranker: Ranker, kind: Kind) -> Ranker:
 
 
 class Member(NamedTuple):
-    """Someone whose wishes count in a list for several."""
+    """A person whose taste counts in a list for several people."""
 
     ranker: Ranker
-    """Their own: a guest's is the view of that guest."""
+    """Their own ranker; for a guest, that guest's view."""
     user: int
     sign: float = 1.0
-    """1 for someone the list is for, -1 for tastes that it should avoid."""
+    """1 for a person whom the list is for, -1 for a taste that it should avoid."""
 
 
 def recommend_together(members: Sequence[Member], request: ListRequest) -> list[dict[str, Any]]:
-    """The k best items for several members at once, as records.
+    """The k best items for several members together, as records.
 
-    An item's score is the sum of its leads, each with the member's sign: what the item has for a
-    member beyond the average item. What any of them has is left out. Each record has rank, item,
-    label, score, the first reason of the member with the largest lead, and for each member the
-    signed lead, the shown reasons and, if the request asks for it, the whole explanation.
+    An item's score is the sum of its leads over the members, each times the member's sign. Items
+    that any member has are left out. Each record has rank, item, label, score, the first reason of
+    the member with the largest lead and, for each member, the signed lead, the shown reasons and,
+    if requested, the whole explanation.
     """
     every = [ranker.scores([user], observed=False) for ranker, user, _ in members]
     total = np.zeros_like(every[0].total)
@@ -177,7 +178,7 @@ def recommend_together(members: Sequence[Member], request: ListRequest) -> list[
 
 
 def _part(member: Member, e: Explanation, whole: bool) -> dict[str, Any]:
-    """What one member adds to an item's score, and why."""
+    """One member's part of an item's score, and why."""
     return {
         "user": e.graph.vocabulary.names[member.user],
         "lead": member.sign * e.lead,
@@ -192,7 +193,7 @@ def _part(member: Member, e: Explanation, whole: bool) -> dict[str, Any]:
 def explained_items(
     ranker: Ranker, users: ArrayLike, k: int, paths: int, engine: Engine
 ) -> list[list[ExplainedItem]]:
-    """The k best items of users with their best paths, by number."""
+    """The k best items of users, all by number, with their best paths."""
     asked = np.asarray(users, dtype=np.int64)
     shared = ranker, ListRequest(k, explain=True, paths=paths)
     parts = engine.map("explaining", _explained_items, blocks(asked, BLOCK), shared)
@@ -210,8 +211,8 @@ def _explained_items(
 def changes(
     before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
 ) -> dict[str, list[Any]]:
-    """Two lists of ``recommendations`` compared: the items before, the list after with each item's
-    rank before, and what is gone."""
+    """Compare two lists of ``recommendations``: the items before, the list after with each item's
+    rank before, and the items that are gone."""
     ranks = {row["item"]: row["rank"] for row in before}
     kept = {row["item"] for row in after}
     return {
@@ -231,8 +232,8 @@ def changes(
 def _variety(
     scores: Scores, lists: Chosen, request: ListRequest
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What variety did to the list of the only user of some scores: for each item its place by
-    score, what the move cost and why it moved; and the items that were left out, and why."""
+    """What variety did to a list, whose user is the only one in ``scores``: for each item its place
+    by score, what the move cost and why it moved; and the items left out, and why."""
     selection, k = request.selection, request.k
     if not selection.varies:
         return [], []
@@ -266,20 +267,16 @@ def _variety(
     return moved, left_out
 
 
-class _Why:
-    """Why items are where they are in a list."""
+class _Why(NamedTuple):
+    """Why items have their places in a list."""
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        selection: Selection,
-        items: NDArray[np.int64],
-        words: Wording,
-    ) -> None:
-        self.graph, self.selection, self.items, self.words = graph, selection, items, words
+    graph: KnowledgeGraph
+    selection: Selection
+    items: NDArray[np.int64]
+    words: Wording
 
     def moved(self, item: int, place: int, rank: int) -> str:
-        """Why an item is at a place that is not its rank by score, both from 0."""
+        """Why an item's place differs from its rank by score, both from 0."""
         if place == rank:
             return ""
         if place < rank:
@@ -287,8 +284,8 @@ class _Why:
         return self.held_back(item, place)
 
     def held_back(self, item: int, place: int) -> str:
-        """What keeps an item from a place: a limit that is reached above it, or what it shares
-        with an item above."""
+        """What keeps an item from a place: a limit reached above it, or what it shares with an item
+        above."""
         above = self.items[:place]
         for limit in self.selection.limits:
             value = self._full(limit, item, above)
@@ -306,7 +303,7 @@ class _Why:
         return self.words.text("shares", facts=", ".join(shared), other=label) if shared else ""
 
     def _full(self, limit: Limit, item: int, above: NDArray[np.int64]) -> int | None:
-        """The first entity of a limit that as many items above have as may have it."""
+        """The first of the item's entities for which the items above reach the limit."""
         for value in self._values(limit.relations, item):
             having = [v for v in above.tolist() if value in self._values(limit.relations, v)]
             if len(having) >= limit.most:

@@ -1,7 +1,7 @@
-"""What people ask about a list and its rules.
+"""Questions that people ask about a list and its rules.
 
-Why is this not in it (``WhyNot``)? What if I had done otherwise (``WhatIf``)? Without which few
-actions would this item not be in it (``Counterfactual``)? What are examples of a rule
+Why is an item not in the list (``WhyNot``)? What if I had done something else (``WhatIf``)? Which
+few actions keep an item in the list (``Counterfactual``)? What are examples of a rule
 (``rule_examples``)?
 """
 
@@ -29,33 +29,34 @@ from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording
 
 MAX_ACTIONS = 3
-"""Actions that are removed at most to find a counterfactual."""
+"""The most actions that a counterfactual removes."""
 BUDGET = 2000
-"""Sets of actions whose removal is tried at most."""
+"""The most sets of actions to try."""
 RIVALS = 20
-"""Items after the list whose places attribution predicts; any item may come instead."""
+"""Number of items after the list whose places attribution predicts; any item may replace the
+removed one."""
 _MOST_SETS = 200_000
-"""Sets of one size that are put in order; beyond, only those of the weightiest actions."""
+"""The most sets of one size to sort; if there are more, only the largest actions are combined."""
 EXAMPLES = 5
 SAMPLE = 256
-"""Users whose histories are searched for examples of a rule."""
+"""Number of users whose histories are searched for examples of a rule."""
 
 
 @dataclass(frozen=True, repr=False)
 class WhyNot:
-    """What keeps an item out of a user's list."""
+    """Why an item is not in a user's list."""
 
     explanation: Explanation
     k: int
     last: Explanation | None
     """The last item of the list; None if the list is shorter than k."""
     silent: tuple[RulePart, ...]
-    """Rules that do not fire for the item though they do for the list, with what they give
-    there on average; the largest first."""
+    """Rules that apply to the list but not to the item, with their mean contribution to the list;
+    the largest first."""
     owned: bool
-    """Whether the user has the item already."""
+    """Whether the user already has the item."""
     disliked: bool = False
-    """Whether it is hidden because the user dislikes it."""
+    """Whether the item is hidden because the user dislikes it."""
 
     @classmethod
     def of(cls, ranker: Ranker, user: int, item: int, k: int, words: Wording = ENGLISH) -> WhyNot:
@@ -84,7 +85,7 @@ class WhyNot:
 
     @property
     def gap(self) -> float:
-        """How far its score is below the last of the list; negative if it is in it."""
+        """How far its score is below the last item of the list; negative if it is in the list."""
         return self.last.score - self.explanation.score if self.last else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class WhyNot:
 
 @dataclass(frozen=True, repr=False)
 class WhatIf:
-    """A user's list with other interactions, beside the list as it is."""
+    """A user's list with a changed history, next to the current list."""
 
     graph: Graph
     user: int
@@ -142,8 +143,8 @@ class WhatIf:
     def of(
         cls, ranker: Ranker, changed: Ranker, user: int, k: int, removed: Sequence[int] = ()
     ) -> WhatIf:
-        """The lists of one user by a ranker, and by the same on another graph. What was
-        ``removed`` from the history is not recommended: the user knows it."""
+        """One user's lists by a ranker and by the same ranker on a changed graph. Items ``removed``
+        from the history are not recommended, because the user knows them."""
         before, _ = ranker.top([user], k)
         after, scores = changed.top([user], k + len(removed))
         present = np.flatnonzero((after[0] >= 0) & ~np.isin(after[0], removed))[:k]
@@ -198,21 +199,21 @@ class WhatIf:
 
 
 def history_names(graph: Graph, user: str) -> list[str]:
-    """The names of the items in a user's history, in the order of their numbers."""
+    """The names of the items in a user's history, sorted by number."""
     words = graph.vocabulary
     _, items = history(graph, np.array([words.id("user", user)]))
     return [words.names[int(item) + graph.n_users] for item in items]
 
 
 def check_change(graph: Graph, user: str, remove: Sequence[str], add: Sequence[str]) -> None:
-    """Refuse to remove what a user does not have, or to add what the user has."""
+    """Raise an error if a change removes what the user doesn't have, or adds what they have."""
     items = history_names(graph, user)
     for item in remove:
         if item not in items:
-            raise LogerError(f"{user!r} does not have {item!r}; it has {', '.join(items)}")
+            raise LogerError(f"{user!r} doesn't have {item!r}; they have {', '.join(items)}")
     for item in add:
         if item in items:
-            raise LogerError(f"{user!r} has {item!r} already; leave it out of what is added")
+            raise LogerError(f"{user!r} already has {item!r}; don't add it")
 
 
 # ── without which actions? ────────────────────────────────────────────────────────────
@@ -220,12 +221,12 @@ def check_change(graph: Graph, user: str, remove: Sequence[str], add: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What was found: places of actions, and what is known about smaller sets."""
+    """The result of a search for actions to remove."""
 
     actions: tuple[int, ...]
-    """Their places in the history; empty if no set that was tried suffices."""
+    """Their places in the history; empty if no set suffices."""
     exact: bool
-    """Every smaller set was tried; without actions: every set of up to the most."""
+    """Whether every smaller set was tried; if no actions were found, every allowed set."""
     tried: int
 
 
@@ -237,12 +238,13 @@ def fewest_removals(
     most: int = MAX_ACTIONS,
     budget: int = BUDGET,
 ) -> Removal:
-    """The fewest actions that drop the first of some items from the top k.
+    """Find the fewest actions whose removal drops an item from the top k.
 
-    ``leads`` [items] and ``contributions`` [actions, items] are those of the item and of its
-    rivals. They only foresee where the item will be, and so which sets are tried first;
-    ``above`` says how far above the k-th other it really is. A size is begun when every smaller
-    set has failed, so what is found is the fewest.
+    ``leads`` [items] and ``contributions`` [actions, items] describe the item, which comes first,
+    and its rivals. They predict the item's place, and so decide which sets are tried first;
+    ``above`` returns how far above the k-th other item it really is. Larger sets are tried only
+    after every smaller one has failed, so the result is the fewest. At most ``most`` actions are
+    removed and ``budget`` sets tried.
     """
     tried, complete = 0, True  # whether every set of the sizes before has been tried
     for size in range(1, min(most, len(contributions)) + 1):
@@ -261,7 +263,7 @@ def fewest_removals(
 
 
 def _sets(contributions: Doubles, size: int) -> NDArray[np.int64]:
-    """All sets of a size, or those of the weightiest actions where there are too many."""
+    """All sets of a size, or those of the largest actions if there are too many."""
     places, n = np.arange(len(contributions)), len(contributions)
     while comb(n, size) > _MOST_SETS:
         n -= 1
@@ -271,7 +273,8 @@ def _sets(contributions: Doubles, size: int) -> NDArray[np.int64]:
 
 
 def above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
-    """An item's score above the k-th best other; below 0 just when it is out of the top k."""
+    """An item's score minus that of the k-th best other; negative exactly if it is not in the top
+    k."""
     s = np.array(scores, dtype=np.float64)
     s[np.asarray(known, dtype=np.int64)] = -np.inf
     others = np.delete(s, item)
@@ -280,15 +283,14 @@ def above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
     place = len(others) - k
     gap = float(s[item] - np.partition(others, place)[place])
     before = (s > s[item]).sum() + (s[:item] == s[item]).sum()
-    return -5e-324 if gap == 0 and before >= k else gap  # a tie may be lost by number
+    return -5e-324 if gap == 0 and before >= k else gap  # ties go to the lower number
 
 
 @dataclass(frozen=True, repr=False)
 class Counterfactual:
-    """The fewest interactions of a user without which an item leaves the list.
+    """The fewest of a user's interactions without which an item leaves the list.
 
-    What the user has stays out of the list, whether it is removed or not: the item that comes
-    instead is one that the user does not know.
+    Removed items don't return to the list, so the item that enters is new to the user.
     """
 
     graph: Graph
@@ -298,11 +300,11 @@ class Counterfactual:
     listed: bool
     """Whether the item is in the list at all."""
     actions: tuple[int, ...]
-    """The items whose interactions are removed; empty if no few suffice."""
+    """The items whose interactions are removed; empty if no small set suffices."""
     instead: int | None
     """The best item that enters the list."""
     exact: bool
-    """Every smaller set was tried; without actions: every set of up to the most asked for."""
+    """Whether every smaller set was tried; if no actions were found, every allowed set."""
     words: Wording = ENGLISH
 
     @classmethod
@@ -315,7 +317,7 @@ class Counterfactual:
         most: int = MAX_ACTIONS,
         budget: int = BUDGET,
     ) -> Counterfactual:
-        """Search for a user's item; no actions are needed if it is not in the list anyway."""
+        """Search for an item of a user; there is nothing to remove if it is not in the list."""
         _, owned = history(ranker.graph, np.array([user]))
         _, known = ranker.known([user])
         every = ranker.scores([user])
@@ -382,11 +384,11 @@ def rule_examples(
     n: int = EXAMPLES,
     words: Wording = ENGLISH,
 ) -> list[dict[str, Any]]:
-    """The n strongest paths of a rule from users to what they have, each of another user, with its
-    sentence, entities and relations.
+    """The n strongest paths of a rule from users to items that they have, one per user, each with
+    its sentence, entities and relations.
 
-    A rule over a derived relation is not shown by what the relation was made of (METHOD L2), so its
-    examples lead to what people do not have.
+    A derived relation isn't illustrated by the interactions it was made from (METHOD L2), so the
+    examples of its rules lead to items that people don't have.
     """
     rules = RuleSet((rule,))
     users, items = _strongest_pairs(graph, rules, walk, n)
@@ -407,7 +409,7 @@ def rule_examples(
 
 
 def _entity(graph: KnowledgeGraph, entity: int, words: Wording) -> dict[str, str]:
-    """An entity of an example, which names nobody."""
+    """An entity of an example, with people unnamed."""
     if graph.vocabulary.type_of(entity) == "user":
         return {"name": "", "label": words.pronoun("someone"), "type": "user"}
     return entity_record(graph.vocabulary, entity)
@@ -416,8 +418,7 @@ def _entity(graph: KnowledgeGraph, entity: int, words: Wording) -> dict[str, str
 def _strongest_pairs(
     graph: KnowledgeGraph, rules: RuleSet, walk: Walk | None, n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of sampled users the n for whom the rule leads most strongly to an example; and what that
-    is."""
+    """The n sampled users for whom the rule leads most strongly to an item, and these items."""
     sample = np.linspace(0, graph.n_users - 1, min(SAMPLE, graph.n_users)).astype(np.int64)
     if rules[0].derived:
         none = np.empty((len(sample), 0), dtype=np.int32)

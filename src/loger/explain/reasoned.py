@@ -1,9 +1,9 @@
 """Explanations by the path reasoner φ: what Algorithm 1 of the paper finds, and what it misses.
 
-φ walks from the user and proposes paths; those that follow one of the user's best rules (by y_u)
-and end in the item are the explanation. What such a path adds to the score is read off the
-computation, as for any path. Where rules lead to the item and the walk found none of their paths,
-that is a miss and is said to be one; nothing is put in its place.
+φ walks from the user and proposes paths. Those that follow one of the user's most important rules
+(by y_u) and end at the item are the explanation. A path's contribution is read off the score, as
+for any path. If rules lead to the item but the walk finds none of their paths, the explanation
+says that it missed them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class FollowedRule(NamedTuple):
-    """One of the user's best rules."""
+    """One of the user's most important rules."""
 
     rule: Rule
     importance: float
@@ -53,16 +53,16 @@ class Reasoned(ExplainedPair):
     """The paths that the reasoner found for an item, its favourite first."""
 
     rank: int
-    """Its place among the items that the user does not have, from 1."""
+    """Its place among the items that the user doesn't have, from 1."""
     followed: tuple[FollowedRule, ...]
-    """The rules that were followed, the most important to the user first."""
+    """The rules that the reasoner follows, the most important to the user first."""
     paths: tuple[WalkedPath, ...]
     n: int
-    """How many paths of all rules lead to the item."""
+    """Number of paths of all rules that lead to the item."""
 
     @property
     def missed(self) -> bool:
-        """Whether rules lead to the item and no path of theirs was found."""
+        """Whether rules lead to the item but none of their paths was found."""
         return self.n > 0 and not self.paths
 
     def sentences(self) -> list[str]:
@@ -70,7 +70,7 @@ class Reasoned(ExplainedPair):
         return [path_sentence(self.graph, p.part.path, self.words) for p in self.paths]
 
     def because(self) -> str:
-        """The first path as a sentence, or that there is none."""
+        """The first path as a sentence, or a note that there is none."""
         if self.paths:
             return self.sentences()[0]
         if not self.n:
@@ -79,13 +79,13 @@ class Reasoned(ExplainedPair):
         return self.words.text(key, n=self.words.number(self.n))
 
     def explained(self) -> ExplainedItem:
-        """The record as any recommender with reasons gives it."""
+        """The record that every recommender with reasons returns."""
         paths = tuple(p.part.path for p in self.paths)
         weights = tuple(p.part.contribution for p in self.paths)
         return ExplainedItem(self.item, self.score, paths, weights)
 
     def as_dict(self) -> dict[str, Any]:
-        """The explanation for machines, names for numbers: a ``record.ReasonedRecord``."""
+        """The explanation for programs, with names instead of numbers: a ``ReasonedRecord``."""
         return reasoned_record(self)
 
     def __str__(self) -> str:
@@ -124,10 +124,8 @@ class PathReasoner:
         paths: int = 3,
         scores: Scores | None = None,
     ) -> list[Reasoned]:
-        """What one walk from a user finds for some items, in the given order.
-
-        ``scores`` are those of the user, where they have been made already.
-        """
+        """What one walk from a user finds for some items, in the given order. ``scores`` holds the
+        user's scores if they are already computed."""
         self._check(ranker)
         v = items.astype(np.int64)
         owners = np.full(len(v), user)
@@ -161,14 +159,14 @@ class PathReasoner:
     def explained_items(
         self, ranker: Ranker, users: ArrayLike, k: int, paths: int, engine: Engine
     ) -> list[list[ExplainedItem]]:
-        """The k best items of users with the paths found for them, by number."""
+        """The k best items of users, all by number, with the paths found for them."""
         asked = np.asarray(users, dtype=np.int64)
         shared = (self, ranker, k, paths)
         rows = engine.map("explaining", _explained, blocks(asked, BLOCK), shared)
         return [[one.explained() for one in row] for part in rows for row in part]
 
     def tops(self, ranker: Ranker, users: ArrayLike, k: int, paths: int) -> list[list[Reasoned]]:
-        """The k best items of users, each list with what one walk finds."""
+        """The k best items of each user, with what one walk finds for them."""
         out = []
         for user in np.asarray(users).tolist():
             scores = ranker.scores([user], observed=False)
@@ -180,8 +178,8 @@ class PathReasoner:
         known, now = self.walker.graph_.n_users, ranker.graph.n_users
         if known != now:
             raise LogerError(
-                f"the reasoner knows the {known:,} users it was trained with, and this model has "
-                f"{now:,}; explain by contributions"
+                f"the reasoner was trained with {known:,} users, and this model has {now:,}; use "
+                "explanations by contributions"
             )
 
 
@@ -195,7 +193,7 @@ def _explained(
 def _contributions(
     ranker: Ranker, parts: Parts, found: Found
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What each path adds to logit p of its item, and its share of what its rule adds."""
+    """What each path adds to its item's logit p, and its share of its rule's contribution."""
     if not len(found):
         return np.empty(0), np.empty(0)
     at = found.targets, found.places

@@ -1,7 +1,7 @@
-"""Reasons: a user's actions with what they contribute, their evidence, and both in words.
+"""Reasons: a user's actions with their contributions, their evidence, and both in words.
 
-``by_action`` computes what an action contributes. Here its strongest paths are looked up and put in
-the order in which people read them.
+``by_action`` computes what an action contributes, and ``groups`` chooses the reasons to show. This
+module looks up their strongest paths and puts them in the order in which people read them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from loger.rules.sentences import (
 from loger.rules.wording import ENGLISH, FEW, Wording
 
 EVIDENCE_PATHS = 3
-"""The strongest paths that are looked up of an action and a rule."""
+"""Number of paths to look up for an action and a rule."""
 NEAR, SMALL = 0.1, 0.05
-"""Evidence that contributes at most this share less than the largest may come first; evidence that
-carries less of its reason than the second is not put into words."""
+"""Evidence that contributes up to NEAR less than the largest may come first. Evidence that carries
+less than SMALL of its reason is not put into words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class PathPart:
     rule: Rule
     contribution: float
     share: float
-    """Its share of what the rule gives; in a reason, of what the rule gives by that action."""
+    """Its share of its rule's contribution; in a reason, of the rule's contribution by that
+    action."""
     graph: Graph = field(repr=False, compare=False)
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
 
@@ -66,18 +67,18 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an action gives by one rule."""
+    """What an action contributes by one rule."""
 
     rule: Rule
     contribution: float
     n: int
-    """How many paths of the rule begin with the action."""
+    """Number of paths of the rule that begin with the action."""
     ends: tuple[int, int]
     """The user and the item."""
     between: Sequence[Sequence[int]]
-    """Of each of the strongest paths the entities between the ends, and more that is none; …"""
+    """For each of the strongest paths, the entities between the ends, padded with -1."""
     shares: Sequence[float]
-    """… and its share of what they all give, 0 if there is no such path."""
+    """For each of them, its share of the contribution; 0 if there is no such path."""
     graph: Graph = field(repr=False, compare=False)
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
 
@@ -93,38 +94,39 @@ class Evidence:
 
     @cached_property
     def text(self) -> str:
-        """How the action leads to the item; "it" is the action's entity, "this" the item."""
+        """How the action leads to the item. "It" is the action's entity, "this" the item."""
         return evidence_sentence(self.graph, self._path(0), self.n, self._others, self.words)
 
     @property
     def people(self) -> int:
-        """How many people a relation made from interactions counts; 0 for any other evidence."""
+        """Number of people behind a derived relation; 0 for any other evidence."""
         return self.graph.people(*self._path(0).edges[1]) if self.rule.derived else 0
 
     @property
     def window(self) -> int:
-        """At most how many places apart in their histories these people have the two items; 0 if
-        that does not matter."""
+        """How many places apart in their histories these people have the two items at most; 0 if
+        the distance doesn't matter."""
         if not self.rule.derived:
             return 0
         relation = self.graph.relations[self.rule.relations[1] % len(self.graph.relations)]
         return relation.window or 0
 
     def said(self, words: Wording) -> Evidence:
-        """The same in other words."""
+        """The same evidence in another wording."""
         return replace(self, words=words)
 
     def opening(self, name: str) -> str | None:
-        """The evidence, naming what the action was about; None if the action has to be told."""
+        """The evidence as the start of a sentence that names the action's item; None if the action
+        has to be named first."""
         return opening(self.graph, self._path(0), self.n, self._others, name, self.words)
 
     def tile(self, brief: str) -> str | None:
-        """The evidence in a few words; None if only the action can be told."""
+        """The evidence in a few words; None if only the action can be named."""
         return tile(self.graph, self._path(0), self.n, brief, self.words)
 
     @property
     def _others(self) -> list[int]:
-        """The entities before the item on all but the strongest path."""
+        """The entity before the item on each path but the strongest."""
         before = len(self.rule) - 2
         others = zip(self.between[1:], self.shares[1:], strict=True)
         return [entities[before] for entities, share in others if share > 0]
@@ -136,17 +138,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class SharedEvidence(Evidence):
-    """What the actions of a group give by one rule; the paths are the strongest of all of them."""
+    """What the actions of a group contribute by one rule, with the strongest of all their paths."""
 
     holds: bool = False
-    """Whether it can be told of each action: all share the fact on the first path, lead to the item
-    by the same relation, or count enough people."""
+    """Whether it holds for each action: all share the fact on the first path, lead to the item by
+    the same relation, or have enough people behind them."""
     least: int = 0
-    """At least how many people are behind each action, where the rule counts people."""
+    """The smallest number of people behind one of the actions; 0 if the rule counts no people."""
 
     @classmethod
     def of(cls, parts: Sequence[Evidence], actions: int) -> SharedEvidence:
-        """Merge the evidence of a group of so many actions by one rule."""
+        """Merge the evidence of a group's actions by one rule; ``actions`` is the size of the
+        group."""
         rule, graph = parts[0].rule, parts[0].graph
         whole, everywhere = sum(part.contribution for part in parts), len(parts) == actions
         ends = [(part, (part.between[0][0], part.ends[1])) for part in parts]
@@ -178,18 +181,18 @@ class SharedEvidence(Evidence):
 
     @property
     def text(self) -> str:
-        """What holds of each action, or the rule in words."""
+        """What holds for each action, or else the rule in words."""
         if not self.holds:
             return self.rule.sentence(self.words)
         return each_sentence(self.graph, self._path(0), self.least, self.words)
 
     @property
     def people(self) -> int:
-        """At least how many people are behind each action."""
+        """The smallest number of people behind one of the actions, for a derived relation."""
         return self.least if self.rule.derived else 0
 
     def opening(self, name: str) -> str | None:
-        """The actions of a group are always told."""
+        """None: a grouped reason always names its actions first."""
         return None
 
     def tile(self, brief: str) -> str | None:
@@ -203,44 +206,43 @@ class SharedEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An action of the user, or a fact about the user, and what it gives the item; or several
-    actions that share their evidence, and what they give together."""
+    """A user's action, or a fact about the user, with its contribution to the item; or a group of
+    actions that share their evidence, with their total contribution."""
 
     action: str
     """Such as "you bought ink"."""
     relation: int
     entity: int
     total: float
-    """c_a: what it gives in all."""
+    """c_a: its whole contribution."""
     share: float
-    """Of the item's lead."""
+    """Its share of the item's lead."""
     confidence: float
-    """How likely it is what made the user take the item, if one thing did and it is taken."""
+    """How likely it is the cause, if the user takes the item for a single reason."""
     encoder: float
-    """What of it the encoder gives …"""
+    """The encoder's part of the total."""
     sequence: float
-    """… and what the sequence encoder does: people who had it went on to things like this."""
+    """The sequence encoder's part: people who had it went on to things like this."""
     mean: float
-    """What the rules give the mean item by it: not counted for this one."""
+    """What the rules contribute to the mean item by it, which is subtracted."""
     evidence: tuple[Evidence, ...]
-    """By rule, the largest contribution first; among those within 10% of the largest, the one whose
-    rule the user's history has most paths of. total = Σ of it + encoder + sequence
-    − mean."""
+    """By rule, the largest contribution first; among those within 10% of it, the one whose rule
+    occurs most in the user's history. total = Σ contributions + encoder + sequence − mean."""
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
     about: str = ""
-    """What the action was about, as a sentence calls it: your ink; empty if it isn't an item …"""
+    """The action's item as a sentence names it, such as "your ink"; empty if it isn't an item."""
     brief: str = ""
-    """… and as a tile does."""
+    """The same as a tile names it."""
     brief_action: str = ""
-    """The action, as a tile tells it."""
+    """The action as a tile names it."""
     name: str = ""
-    """The id of what the action was about, such as that of an item."""
+    """The ID of the action's entity, such as an item's."""
     members: tuple[Reason, ...] = ()
-    """The actions of a group, the largest total first; empty if the reason is one action. The
-    group's relation, entity and name are those of the first."""
+    """The actions of a group, the largest total first; empty for a single action. A group's
+    relation, entity and name are those of its first action."""
 
     def text(self, style: str | None = None) -> str:
-        """The reason in a style ("tile", "sentence" or "debug"; that of its words by default)."""
+        """The reason in a style ("tile", "sentence" or "debug"; by default that of its wording)."""
         words = self.words if style is None else self.words.styled(style)
         if words.style == "tile":
             return shortened(words.line(self._tile(words)), TILE)
@@ -248,15 +250,16 @@ class Reason:
         opened = None if words.debug or not self._told else self._opening(words)
         if opened is not None:
             return words.line("; ".join([opened, *told[1:]]))
-        fits = 0 <= self.share <= 1  # else others count against the item, and no share says much
         key = "reason_told" if told else "reason"
+        # A share below 0% or above 100% says little: other actions count against the item.
+        fits = 0 <= self.share <= 1
         share = words.share(self.share) if fits else words.text("others_against")
         text = words.text(key, action=self.action, share=share, told="; ".join(told))
         return words.line(text)
 
     @property
     def evidence_text(self) -> str:
-        """The evidence in words, in its order, without what hardly counts."""
+        """The evidence in words, without what hardly counts."""
         return "; ".join(self._clause(e, self.words) for e in self._told)
 
     def _clause(self, evidence: Evidence | str, words: Wording) -> str:
@@ -265,11 +268,11 @@ class Reason:
         return words.text(f"{evidence}_each" if self.members else evidence)
 
     def _each_by(self, encoder: str) -> bool:
-        """Whether every action of a group gives something by an encoder, "close" or "next"."""
+        """Whether each action of a group contributes by an encoder ("close" or "next")."""
         return all((m.encoder if encoder == "close" else m.sequence) > 0 for m in self.members)
 
     def _opening(self, words: Wording) -> str | None:
-        """What opens the reason without telling the action; None if that has to be told."""
+        """The first clause, if it can name the action's item itself; else None."""
         first = self._told[0]
         if not isinstance(first, str):
             return first.said(words).opening(self.about)
@@ -287,15 +290,15 @@ class Reason:
 
     @property
     def _told(self) -> list[Evidence | str]:
-        """The evidence that is told, in its order, without what hardly counts; "close" is the
-        encoder, "next" the sequence encoder."""
+        """The evidence to put into words, in order, without what hardly counts. "close" stands for
+        the encoder, "next" for the sequence encoder."""
         least, told, company = SMALL * abs(self.total), list[Evidence](), False
         for e in self.evidence:
             if isinstance(e, SharedEvidence) and not e.holds:
                 continue
             if e.contribution >= least and not (company and is_company(e.rule)):
                 told.append(e)
-                company |= is_company(e.rule)  # who took both need not be counted twice
+                company |= is_company(e.rule)  # don't count people who took both twice
         worth = [e.contribution for e in told]
         out: list[Evidence | str] = [*told]
         for kind, given in (("close", self.encoder), ("next", self.sequence)):
@@ -307,8 +310,8 @@ class Reason:
 
     @property
     def paths(self) -> tuple[PathPart, ...]:
-        """The strongest paths that begin with it, the largest contribution first; of those within
-        10 % of the largest, that of the first evidence."""
+        """The strongest paths that begin with it, the largest contribution first; among those
+        within 10% of it, a path of the first evidence."""
         every = [part for evidence in self.evidence for part in evidence.paths]
         every.sort(key=lambda part: -part.contribution)
         near = (k for k, part in enumerate(every) if part.rule == self.evidence[0].rule)
@@ -319,11 +322,11 @@ class Reason:
 
 
 Strongest = list[Cell]
-"""The cells of some edges of a pair, edge by edge in the order in which they are told."""
+"""The cells of some of a pair's edges: edge by edge, in the order in which people read them."""
 
 
 class Shown(NamedTuple):
-    """The reasons of a pair that are shown."""
+    """A pair's shown reasons."""
 
     groups: list[tuple[int, ...]]
     """The edges of each reason, the largest reason first."""
@@ -333,7 +336,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """Pairs whose shown reasons are looked up together, once those of one are asked for."""
+    """Pairs whose shown reasons are looked up together, on the first request for one of them."""
 
     ranker: Ranker
     users: NDArray[np.int64]
@@ -360,7 +363,7 @@ def _strongest(
     parts: Sequence[Attribution],
     edges: Sequence[Sequence[int]],
 ) -> list[Strongest]:
-    """The strongest paths of some of the users' edges, pair by pair."""
+    """For each pair, the strongest paths of some of the user's edges."""
     rows, logic = ranker.graph.rows, ranker.logic
     chosen = [_cells_of(part, own) for part, own in zip(parts, edges, strict=True)]
     ends = np.cumsum([0, *map(len, chosen)])
@@ -401,8 +404,11 @@ def reasons(
     words: Wording = ENGLISH,
     known: Strongest | None = None,
 ) -> Iterator[Reason]:
-    """The reasons that some of the user's edges are, by their places in the user's row. ``known``
-    are their strongest paths, where they have been looked up already."""
+    """The reasons that some of the user's edges make.
+
+    ``edges`` are their places in the user's row; ``known`` holds their strongest paths if they are
+    already looked up.
+    """
     graph, lead = ranker.graph, parts.lead
     if known is None:
         (known,) = _strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
@@ -438,7 +444,7 @@ def reasons(
 
 
 def grouped(members: Sequence[Reason], graph: Graph) -> Reason:
-    """Several actions as one reason; a single one as it is."""
+    """Several actions as one reason; a single action stays as it is."""
     first, words = members[0], members[0].words
     if len(members) == 1:
         return first
@@ -461,13 +467,13 @@ def grouped(members: Sequence[Reason], graph: Graph) -> Reason:
 
 
 _SUMMED = ("total", "share", "confidence", "encoder", "sequence", "mean")
-"""What of a group is the sum over its actions."""
+"""The numbers of a group that are sums over its actions."""
 
 
 def _evidence(
     ranker: Ranker, user: int, item: int, known: Strongest, words: Wording
 ) -> dict[int, tuple[Evidence, ...]]:
-    """What edges give by each rule, in the order in which it is told."""
+    """The evidence of each edge, in the order in which people read it."""
     rules, graph = ranker.logic.rules, ranker.graph
     ends = user, item + graph.n_users
     out: dict[int, list[Evidence]] = {}
@@ -482,11 +488,11 @@ def leading(
     worth: Doubles,
     counts: Callable[[NDArray[np.int64]], NDArray[np.integer]],
 ) -> NDArray[np.bool_]:
-    """Which of each group's evidence comes first, though another may contribute a little more: of
-    what is within 10% of the group's largest, the one whose rule the user's history has most paths
-    of, because that is more like what the user did before.
+    """Mark the evidence that comes first in each group, if there is a choice.
 
-    ``counts`` returns those numbers for some places; it is only called where there is a choice.
+    Among the evidence within 10% of the group's largest, it is the one whose rule occurs most in
+    the user's history, because that is most like what the user did before. ``counts`` returns the
+    number of such paths for some places, and is only called if there is a choice.
     """
     out = np.zeros(len(worth), dtype=bool)
     if not len(worth):
@@ -503,7 +509,7 @@ def leading(
 
 
 def _times(graph: Graph, edge: int, relation: int) -> int:
-    """How often a user did something, where that is known; 1 where it is not."""
+    """How often a user did something; 1 if that isn't known."""
     counted = (graph.base if isinstance(graph, UserView) else graph).counted
     if relation != INTERACTION or not counted or graph.strengths is None:
         return 1
@@ -512,7 +518,7 @@ def _times(graph: Graph, edge: int, relation: int) -> int:
 
 
 def _counts_as_last(graph: Graph, edge: int, relation: int, evidence: Sequence[Evidence]) -> bool:
-    """Whether an action is the user's latest, and its first evidence is one of what follows."""
+    """Whether an action is the user's latest and its first evidence depends on recency."""
     if relation != INTERACTION or graph.later is None or graph.later[edge] or not evidence:
         return False
     hop = evidence[0].rule.relations[1] if len(evidence[0].rule) > 1 else INTERACTION

@@ -1,9 +1,9 @@
-"""Explanations as machines read them: one definition for ``as_dict``, JSON schema and HTTP API.
+"""Explanations for programs: one definition for ``as_dict``, the JSON schema and the HTTP API.
 
-To add a field, add a line here with its type and what it means. ``record`` then takes it from the
-attribute of the same name, ``SCHEMA`` lists it, and the HTTP models and their documentation, which
-are built from these classes (``loger.web.schemas``), have it too. ``loger.explain.render`` turns a
-record into what people read.
+To add a field, add a line here with its type and meaning. ``record`` then takes its value from the
+attribute of the same name, ``SCHEMA`` lists it, and so do the HTTP models and their documentation,
+which are built from these classes (``loger.web.schemas``). ``loger.explain.render`` turns a record
+into what people read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Bounds of a number, for JSON schema; pydantic reads them by the method below."""
+    """Bounds of a number, for the JSON schema; pydantic reads them through the method below."""
 
     low: float | None = None
     high: float | None = None
@@ -43,8 +43,8 @@ class Between:
 
 
 def _describe_inherited(schema: dict[str, Any], kind: type) -> None:
-    """Describe inherited fields as their own class does; pydantic reads no other class's texts."""
-    from pydantic import TypeAdapter  # it calls this, so it is there
+    """Copy descriptions of inherited fields from the base class; pydantic ignores those."""
+    from pydantic import TypeAdapter  # pydantic calls this, so it is installed
 
     if kind.__mro__[1] is not _Record:
         for name, field in TypeAdapter(kind.__mro__[1]).json_schema()["properties"].items():
@@ -52,7 +52,7 @@ def _describe_inherited(schema: dict[str, Any], kind: type) -> None:
 
 
 class _Record:
-    """Tells pydantic, which only the server needs, that texts below fields describe them."""
+    """Tells pydantic, which only the server needs, that the strings below fields describe them."""
 
     __pydantic_config__ = {  # noqa: RUF012
         "use_attribute_docstrings": True,
@@ -62,12 +62,12 @@ class _Record:
 
 @dataclass(frozen=True)
 class EntityRecord(_Record):
-    """Anything that has a name."""
+    """A user, an item or any other entity."""
 
     name: str
-    """What identifies it among those of its type."""
+    """Its ID, unique among entities of its type."""
     label: str
-    """What people read."""
+    """The name that people read."""
     type: str
 
 
@@ -76,13 +76,13 @@ class RuleRecord(_Record):
     """What a rule adds to a score."""
 
     rule: str
-    """The rule as its relations."""
+    """The rule as a chain of relations."""
     sentence: str
     """The rule in plain English."""
     relations: list[str]
     weight: float
     paths: Annotated[int, Between(1)]
-    """How many paths of the rule lead from the user to the item."""
+    """Number of the rule's paths from the user to the item."""
     contribution: float
     """What it adds to the logit."""
 
@@ -92,7 +92,7 @@ class PathRecord(_Record):
     """What a path adds to a score."""
 
     rule: str
-    """The rule that it is a path of."""
+    """The rule that it follows."""
     contribution: float
     """What it adds to the logit."""
     share: Annotated[float, Between(0, 1.000001)]
@@ -102,7 +102,7 @@ class PathRecord(_Record):
     entities: list[EntityRecord]
     """From the user to the item."""
     relations: list[str]
-    """Between the entities; those that end in ⁻¹ are walked against their direction."""
+    """The relations between the entities; a path follows those ending in ⁻¹ backwards."""
 
 
 @dataclass(frozen=True)
@@ -111,24 +111,24 @@ class EvidenceRecord(_Record):
 
     rule: str
     contribution: float
-    """What the action gives by this rule."""
+    """What the action contributes by this rule."""
     n: Annotated[int, Between(1)]
-    """How many paths of the rule begin with the action."""
+    """Number of the rule's paths that begin with the action."""
     people: Annotated[int, Between(0)]
-    """How many people have both items, for goes_with, or the item soon after the action's, for
-    followed_by; in a group, at least so many for each member; 0 for any other evidence."""
+    """For goes_with, how many people have both items; for followed_by, how many have the item soon
+    after the action's; in a group, the least number over its members; 0 for other evidence."""
     window: Annotated[int, Between(0)]
-    """At most how many places apart in their histories these people have the two items, for
-    followed_by; 0 if that does not matter."""
+    """For followed_by, how many places apart these people have the two items at most; 0 if the
+    distance doesn't matter."""
     text: str
-    """In plain English; "it" is what the action was about, "this" the item."""
+    """In plain English; "it" is the action's entity, "this" the item."""
     paths: list[PathRecord]
-    """The strongest of them."""
+    """The strongest paths."""
 
 
 @dataclass(frozen=True)
 class ActionRecord(_Record):
-    """An action of the user, or a fact about the user, and what it gives the item."""
+    """A user's action, or a fact about the user, with its contribution to the item."""
 
     action: str
     """Such as "you bought ink"."""
@@ -136,38 +136,38 @@ class ActionRecord(_Record):
     """What the action was about."""
     relation: str
     total: float
-    """What it gives in all: its evidence, and its part of the encoder."""
+    """Its whole contribution: evidence + encoder + sequence − mean."""
     share: float
-    """Of the item's lead."""
+    """Its share of the item's lead."""
     confidence: Annotated[float, Between(0, 1)]
-    """How likely it is what made the user take the item, if one thing did and it is taken."""
+    """How likely it is the cause, if the user takes the item for a single reason."""
     encoder: float
-    """What of it the encoder gives …"""
+    """The encoder's part of the total."""
     sequence: float
-    """… and what the sequence encoder does, which knows what people went on to."""
+    """The part of the sequence encoder, which has learned what people go on to."""
     text: str
-    """The reason in words, in the style that was asked for."""
+    """The reason in words, in the requested style."""
     mean: float
-    """What the rules give the mean item by it, which does not count for this one."""
+    """What the rules contribute to the mean item by it, which is subtracted."""
     evidence: list[EvidenceRecord]
-    """By rule, the largest contribution first, or one that gives up to 10 % less and is more like
-    what the user did before."""
+    """By rule, the largest contribution first; evidence that contributes up to 10% less comes first
+    if it is more like what the user did before."""
 
 
 @dataclass(frozen=True)
 class ReasonRecord(ActionRecord):
-    """One action, or several that share their evidence and are shown as one reason. What a group
-    gives is the sum over its members; its entity and relation are those of its first member."""
+    """One action, or a group of actions that share their evidence. A group's numbers are sums over
+    its members; its entity and relation are those of the first member."""
 
     members: list[ActionRecord]
-    """The actions of a group, the largest total first; empty if the reason is one action."""
+    """The actions of a group, the largest total first; empty for a single action."""
 
 
 @dataclass(frozen=True)
 class ExplanationRecord(_Record):
-    """Why an item has its score. By action: mean + appeal + opaque + all actions = score, of which
-    the weightiest are the reasons. By rule: encoder + logic = score, and logit = prior + popularity
-    + the contributions of the rules; with the default fusion, logic is logit."""
+    """Why an item has its score. By action: mean + appeal + opaque + all actions = score; the
+    largest actions are the reasons. By rule: encoder + logic = score, and logit = prior +
+    popularity + the contributions of the rules; with the default fusion, logic is logit."""
 
     user: str
     item: str
@@ -175,7 +175,7 @@ class ExplanationRecord(_Record):
     """The item as people read it."""
     score: float
     rank: Annotated[int, Between(1)]
-    """Among all items that the user does not have."""
+    """Among all items that the user doesn't have."""
     rank_without_logic: Annotated[int, Between(1)]
     """The rank by the encoder alone."""
     encoder: float
@@ -186,39 +186,40 @@ class ExplanationRecord(_Record):
     """logit p = prior + popularity + the contributions of all rules."""
     prior: float
     popularity: float
-    """What the item's popularity adds to the logit, or is expected to add."""
+    """What the item's popularity adds to the logit; for a new item, an estimate."""
     p: float
     """The logic's probability."""
     q: float
     """The encoder's probability, calibrated."""
     logic_share: float
-    """How much of the score above an item without any evidence is due to rules."""
+    """The rules' share of all evidence (rules, encoder and popularity)."""
     because: str
-    """The first reason as a sentence, or that there is none."""
+    """The first reason as a sentence, or a note that there is none."""
     mean: float
-    """The mean score of all items that the user does not have."""
+    """The mean score of all items that the user doesn't have."""
     lead: float
-    """The score less that mean: shares are shares of it."""
+    """The score minus that mean; shares are shares of the lead."""
     appeal: float
-    """What the item has whoever asks, beyond the mean item."""
+    """What the item has for every user, compared with the mean item."""
     expected: bool
-    """Whether the appeal is expected from similar items, as the item came after the fit."""
+    """Whether the appeal is estimated from similar items, because the item is newer than the
+    fit."""
     opaque: float
-    """What an encoder gives that cannot name actions, beyond the mean item; 0 if it can."""
+    """The part of an encoder that can't be split by action, compared with the mean item; else 0."""
     carried: float
-    """The share of the lead that the reasons carry …"""
+    """The share of the lead that the reasons carry."""
     carried_of_actions: float
-    """… and their share of what all actions give."""
+    """The share of all actions' contributions that the reasons carry."""
     reasons: list[ReasonRecord]
-    """The user's actions that give most, the largest first: enough to carry 80 % of what all
-    actions give, but at most five. Where five actions don't carry that, some are groups."""
+    """The largest actions, enough to carry 80% of what all actions contribute, five at most. If
+    five actions don't carry that much, some reasons are groups of actions."""
     rules: list[RuleRecord]
-    """All rules that fire, the largest contribution first."""
+    """All rules that apply, the largest contribution first."""
     paths: list[PathRecord]
     """The strongest paths."""
     held_out: Annotated[int, Between(0)]
-    """How many interactions were held out to test on, of which the model knows nothing; 0 in a
-    model for use."""
+    """Number of interactions held out for testing, which the model doesn't know; 0 in a model for
+    use."""
 
 
 @dataclass(frozen=True)
@@ -226,29 +227,28 @@ class RowRecord(_Record):
     """One line of what an item's lead is made of, as people see it."""
 
     kind: str
-    """reason, others (all actions that are no reason), appeal, or opaque (the encoder's part, where
-    it cannot name actions)."""
+    """reason, others (all other actions), appeal, or opaque (the encoder's part, if it can't be
+    split by action)."""
     label: str
-    """In the words of a language."""
+    """The line in words."""
     contribution: float
     share: float
-    """Of the item's lead."""
+    """Its share of the item's lead."""
 
 
 @dataclass(frozen=True)
 class ShownRecord(ExplanationRecord):
-    """An explanation with the lines that people see. They add up to its lead, and with the mean
-    item's score to the score."""
+    """An explanation with the lines that people see. Their contributions add up to the lead."""
 
     rows: list[RowRecord]
-    """The reasons first, then all other actions, the item's appeal, and what is opaque."""
+    """The reasons, then all other actions, the item's appeal, and the opaque part."""
     summary: str
-    """How much of the lead the strongest reasons explain, in words."""
+    """How much of the lead the shown reasons explain, in words."""
 
 
 @dataclass(frozen=True)
 class FollowedRecord(_Record):
-    """One of the user's best rules, which the reasoner follows."""
+    """One of the user's most important rules, which the reasoner follows."""
 
     rule: str
     sentence: str
@@ -262,7 +262,7 @@ class WalkedRecord(PathRecord):
     """A path that the reasoner found."""
 
     score: float
-    """The reasoner's: the mean over the hops."""
+    """The reasoner's score: the mean over the hops."""
 
 
 @dataclass(frozen=True)
@@ -275,27 +275,27 @@ class ReasonedRecord(_Record):
     """The item as people read it."""
     score: float
     rank: Annotated[int, Between(1)]
-    """Among all items that the user does not have."""
+    """Among all items that the user doesn't have."""
     because: str
-    """The first path as a sentence, or that there is none."""
+    """The first path as a sentence, or a note that there is none."""
     missed: bool
-    """Whether rules lead to the item and the reasoner found no path of theirs."""
+    """Whether rules lead to the item but the reasoner found none of their paths."""
     n: Annotated[int, Between(0)]
-    """How many paths of all rules lead to the item."""
+    """Number of paths of all rules that lead to the item."""
     followed: list[FollowedRecord]
-    """The user's best rules, the most important first."""
+    """The rules that the reasoner follows, the most important first."""
     paths: list[WalkedRecord]
     """The reasoner's favourite first."""
     held_out: Annotated[int, Between(0)]
-    """How many interactions were held out to test on, of which the model knows nothing; 0 in a
-    model for use."""
+    """Number of interactions held out for testing, which the model doesn't know; 0 in a model for
+    use."""
 
 
 # ── from explanations to records ────────────────────────────────────────────────────────
 
 
 def record(kind: type, source: object, **values: Any) -> dict[str, Any]:
-    """The fields of a record as plain values: those in ``values``, else attributes of the source.
+    """The fields of a record as plain values, from ``values`` or else from the source's attributes.
 
     >>> record(EntityRecord, RuleRecord, label="a mug", type="item", name="mug")
     {'name': 'mug', 'label': 'a mug', 'type': 'item'}
@@ -349,8 +349,8 @@ def reasoned_record(e: Reasoned) -> dict[str, Any]:
 
 
 def reasons_in_short(e: Explanation) -> dict[str, Any]:
-    """The part of an explanation's record that tables of many lists have: the same values, without
-    looking up paths that nobody asked for."""
+    """The columns of an explanation in tables of recommendations: the values of its record, without
+    looking up paths."""
     return {
         "because": e.because(),
         "reasons": [
@@ -368,7 +368,7 @@ def reasons_in_short(e: Explanation) -> dict[str, Any]:
 
 
 def _pair(e: Explanation | Reasoned) -> dict[str, str]:
-    """Whom and what an explanation is about."""
+    """The user and the item of an explanation."""
     words, item = e.graph.vocabulary, e.item + e.graph.n_users
     return {"user": words.names[e.user], "item": words.names[item], "label": words.labels[item]}
 
@@ -412,7 +412,7 @@ def _path_record(kind: type, part: PathPart, words: Wording, **more: Any) -> dic
 
 
 def _entities(graph: Graph, path: Path, words: Wording) -> list[dict[str, str]]:
-    """The entities of a path from a user, without the names of other people."""
+    """The entities of a path from a user, with other people unnamed."""
     someone = {"name": "", "label": words.pronoun("someone"), "type": "user"}
     return [
         someone if hidden(graph, path, k, words) else entity_record(graph.vocabulary, entity)
@@ -422,7 +422,7 @@ def _entities(graph: Graph, path: Path, words: Wording) -> list[dict[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _in_words(rule: Rule, words: Wording) -> dict[str, str]:
-    """A rule as machines and as people read it. Kept, because every item of every list needs it."""
+    """A rule for programs and for people; cached, because every item of every list needs it."""
     return {"rule": str(rule), "sentence": rule.sentence(words)}
 
 
@@ -432,7 +432,7 @@ def _names(kind: type) -> dict[str, None]:
 
 
 def json_schema(kind: type) -> dict[str, Any]:
-    """JSON schema of a record: all fields required, no others allowed."""
+    """The JSON schema of a record: all fields required, no others allowed."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         "type": "object",
@@ -467,10 +467,10 @@ SCHEMA: dict[str, Any] = {
 def facts_about(
     graph: KnowledgeGraph, item: int, catalogue: Catalogue = NOTHING, most: int = 20
 ) -> list[dict[str, Any]]:
-    """What is known about an item by number, in the graph and in the catalogue.
+    """What the graph and the catalogue know about an item, given by number.
 
-    One record per relation: its name, what it says in words, its first ``most`` entities, and how
-    many there are. Who took the item is not among them, nor what was derived from that.
+    Returns one record per relation: its name, the name in words, its first ``most`` entities, and
+    their number. Interactions and relations derived from them are left out.
     """
     words, entity = graph.vocabulary, item + graph.n_users
     facts = []

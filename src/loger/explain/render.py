@@ -1,7 +1,7 @@
-"""Explanations as people read them: as text, in a notebook, on the command line, in a report.
+"""Explanations for people: as text, in a notebook, on the command line, in a report.
 
-``rows`` is the one place that says what an item's lead is made of. Every rendering shows these
-rows, so every rendering adds up: mean item + Σ rows = score.
+``rows`` is the only function that splits an item's lead into lines. Every rendering shows these
+lines, so every rendering adds up: mean item + Σ rows = score.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from loger.explain.reasoned import Reasoned
 
 ROUNDING = 1e-9
-"""What is left of a lead below this is rounding, and no other action."""
+"""A smaller rest of a lead is rounding error, not other actions."""
 SMALLEST = 0.0005
-"""Other actions that would be shown as 0.000 are not shown."""
+"""Other actions are left out if they would be shown as 0.000."""
 COLUMN, LINE, MARGIN = 190, 34, 12
-"""Pixels between the hops of a path and between the entities of a column, and around it all."""
+"""Pixels between the hops of a path, between the entities of a column, and around the picture."""
 SHOWN_PATHS = 6
 
 
@@ -38,19 +38,19 @@ class Row(NamedTuple):
     label: str
     contribution: float
     share: float
-    """Of the lead; 0 if there is none."""
+    """Its share of the lead; 0 if there is no lead."""
 
     def sentence(self, words: Wording = ENGLISH) -> str:
-        """The label as it stands in a list of rows, in which reasons begin with "because"."""
+        """The label in a list of rows, where reasons begin with "because" in the style debug."""
         return words.text("because", reason=self.label) if self.kind == "reason" else self.label
 
 
 def rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
-    """What the lead of an ``ExplanationRecord`` is made of; the contributions add up to it.
+    """The parts of the lead of an ``ExplanationRecord``; their contributions add up to it.
 
-    First the reasons that the record lists, then all other actions together, then the item's own
-    appeal and, where the encoder cannot name actions, the encoder. ``record`` is what
-    ``Explanation.as_dict`` returns, and ``words`` the language of the labels.
+    The record's reasons come first, then all other actions together, then the item's general appeal
+    and, if it can't be split by action, the encoder. ``record`` is what ``Explanation.as_dict``
+    returns, and ``words`` sets the language.
     """
     reasons = [("reason", part["text"], part["total"]) for part in record["reasons"]]
     say = words.text
@@ -69,7 +69,7 @@ def rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
 
 
 def shown_rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
-    """The rows of an explanation that are not 0.000 to three decimals, for people."""
+    """The rows of an explanation, without other actions that round to 0.000."""
     every = rows(record, words)
     return [row for row in every if row.kind != "others" or abs(row.contribution) >= SMALLEST]
 
@@ -77,7 +77,7 @@ def shown_rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]
 def heading(
     record: Mapping[str, Any], item: str, user: str, words: Wording = ENGLISH
 ) -> tuple[str, str]:
-    """What an explanation is about and how far the item is above the mean item; and both scores.
+    """The heading of an explanation, with the item's rank and lead; and both scores.
 
     ``item`` and ``user`` are what the two are called, with markup if there is to be any.
     """
@@ -87,26 +87,26 @@ def heading(
 
 
 def carried_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
-    """What share of the lead the listed reasons carry, in words."""
+    """How much of the lead the listed reasons carry, in words."""
     n = len(record["reasons"])
     if not n:
         return str(record["because"])
-    if record["lead"] <= 0:  # a share of nothing says nothing
+    if record["lead"] <= 0:  # a share of a negative lead says nothing
         return words.line(words.text("behind"))
-    share, part = words.share(record["carried"]), words.share(record["carried_of_actions"])
-    # More than all actions give: the others take away. More than the lead may also be because the
-    # item's general appeal takes away, and then nothing is said of the other actions.
-    against = record["carried_of_actions"] > 1
-    if record["carried"] > 1:  # no share says more than "all"
-        key = "carried_all" if against else "carried_whole"
-    else:
-        key = "carried_against" if against else "carried"
-    key += "_one" if n == 1 else "_many"
-    return words.line(words.text(key, n=n, share=share, of_actions=part))
+    shares = {"share": record["carried"], "of_actions": record["carried_of_actions"]}
+    # No share says more than "all". A share above 100% may also be due to the item's general
+    # appeal; other actions count against the item only if the reasons exceed what all contribute.
+    part = words.text(
+        "carried_whole" if record["carried"] > 1 else "carried_part",
+        **{name: words.share(share) for name, share in shares.items()},
+    )
+    text = words.text("carried_one" if n == 1 else "carried_many", n=n, part=part)
+    against = f"; {words.text('others_against')}" if record["carried_of_actions"] > 1 else ""
+    return words.line(text + against)
 
 
 def explanation_text(e: Explanation) -> str:
-    """An explanation as lines of text, which add up."""
+    """An explanation as lines of text that add up."""
     record, labels, words = e.as_dict(), e.graph.vocabulary.shown, e.words
     lines = [heading(record, labels[e.item + e.graph.n_users], labels[e.user], words)[0]]
     lines += [f"  {r.contribution:+.3f}  {r.label}" for r in shown_rows(record, words)]
@@ -119,7 +119,7 @@ def explanation_text(e: Explanation) -> str:
 
 
 def explanation_html(e: Explanation) -> str:
-    """An explanation: its rows with bars, then the strongest paths of its reasons."""
+    """An explanation: its rows with bars, and a picture of the strongest paths."""
     record, labels, words = e.as_dict(), e.graph.vocabulary.shown, e.words
     label, user = f"<b>{escape(labels[e.item + e.graph.n_users])}</b>", escape(labels[e.user])
     head, scores = heading(record, label, user, words)
@@ -135,7 +135,7 @@ def explanation_html(e: Explanation) -> str:
 
 
 def reasoned_html(e: Reasoned) -> str:
-    """The paths that the reasoner found, or that it found none."""
+    """The paths that the reasoner found, or a note that it found none."""
     labels, first = e.graph.vocabulary.shown, e.graph.n_users
     item, user = f"<b>{escape(labels[e.item + first])}</b>", escape(labels[e.user])
     head = e.words.text("reasoner", item=item, user=user, rank=e.words.number(e.rank))
@@ -146,7 +146,7 @@ def reasoned_html(e: Reasoned) -> str:
 
 
 def why_not_html(question: WhyNot) -> str:
-    """What keeps an item out of a list, and its explanation."""
+    """Why an item is not in a list, and its explanation."""
     text = escape(str(question)).replace("\n", "<br/>")
     return f"<div><p>{text}</p>{explanation_html(question.explanation)}</div>"
 
@@ -163,7 +163,8 @@ def what_if_html(answer: WhatIf) -> str:
 
 
 def _picture(paths: Sequence[PathPart]) -> str:
-    """Paths as an SVG picture: entities in columns, the wider a line the more the path gives."""
+    """Paths as an SVG picture: entities in columns; the wider a line, the larger the
+    contribution."""
     if not paths:
         return ""
     words = paths[0].graph.vocabulary
@@ -199,7 +200,7 @@ def _picture(paths: Sequence[PathPart]) -> str:
 def _line(
     part: PathPart, place: dict[tuple[int, int], tuple[int, int]], last: int, most: float
 ) -> str:
-    """One path; what each hop is shows when the mouse is over it."""
+    """One path; pointing at a hop shows its relation."""
     stops = [
         place[(last if k == len(part.path) else k, entity)]
         for k, entity in enumerate(part.path.entities)

@@ -1,15 +1,14 @@
-"""Whether reasons are the reasons: measures of paths that a recommender shows (METHOD 8).
+"""Measures of whether shown reasons are the real ones (METHOD 8).
 
-Distributions over rules have one row per user and one column per rule, and a last column for
-paths that follow no rule of the set. What needs new scores takes them as arrays or as a
-callable, so that any recommender can be measured. Nothing here depends on a model.
+Distributions over rules have one row per user, one column per rule, and a last column for paths
+that follow no rule of the set. Measures that need new scores take them as arrays or as a callable,
+so that they work for any recommender. Nothing here depends on a model.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,19 +20,19 @@ from loger.recommender import ExplainedItem
 from loger.rules import RuleSet
 
 Edge = tuple[int, int, int]
-"""A fact (head, relation, tail), by number."""
+"""A fact (head, relation, tail), all numbers."""
 
 EMITTED = 20
-"""Paths per user that Q_f is made of, as in the paper."""
+"""Number of paths per user in Q_f, as in the paper."""
 
 SAMPLED = 1000
-"""Paths per user that the paper's F is made of."""
+"""Number of paths per user in the paper's F."""
 
 # ── distributions over rules ────────────────────────────────────────────────────────────
 
 
 def shares(masses: ArrayLike) -> Doubles:
-    """Rows of numbers ≥ 0 as distributions; a row of zeros has none and is NaN.
+    """Rows of numbers ≥ 0, normalised to distributions; a row of zeros becomes NaN.
 
     >>> shares([[1, 3], [0, 0]])
     array([[0.25, 0.75],
@@ -46,9 +45,9 @@ def shares(masses: ArrayLike) -> Doubles:
 
 
 def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Doubles:
-    """Jensen–Shannon divergence of the rows of two arrays of distributions, base 2.
+    """Jensen–Shannon divergence (base 2) of two arrays of distributions, row by row.
 
-    Between 0 for equal and 1 for disjoint distributions; NaN where either is.
+    It is 0 for equal and 1 for disjoint distributions, and NaN if either row is.
 
     >>> jensen_shannon([[1, 0], [0.5, 0.5]], [[0, 1], [0.5, 0.5]])
     array([1., 0.])
@@ -57,7 +56,7 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Doubles:
     middle = (a + b) / 2
 
     def divergence(x: Doubles) -> Doubles:
-        # Half of the least positive number is 0.
+        # Half of the smallest positive number is 0, so the middle may be 0 too.
         ratio = np.divide(x, middle, out=np.ones_like(x), where=(x > 0) & (middle > 0))
         return np.asarray((x * np.log2(ratio)).sum(axis=1), dtype=np.float64)
 
@@ -65,26 +64,27 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Doubles:
 
 
 def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Doubles:
-    """The shares of n draws from each distribution; of F itself they give the sampling floor."""
+    """The shares of n draws from each distribution; draws from F itself give the sampling floor."""
     p = np.asarray(distributions)
     known = ~np.isnan(p).any(axis=1)
     out = np.full(p.shape, np.nan)
-    # Rounding must not lift a row's sum over 1, which would be refused.
+    # Rounding must not push a row's sum above 1: numpy would raise an error.
     out[known] = rng.multinomial(n, np.clip(p[known], 0, 1) / (1 + 1e-12)) / n
     return out
 
 
 def sampled_history(counts: ArrayLike, rng: np.random.Generator, n: int = SAMPLED) -> Doubles:
-    """F(u) as in the paper: the rules of n paths drawn from u's, or of all if there are fewer."""
+    """F(u) as in the paper: the rules of n paths drawn from the user's, or of all if there are
+    fewer."""
     exact = shares(counts)
     few = np.asarray(counts).sum(axis=1) <= n
     return np.where(few[:, None], exact, drawn(exact, n, rng))
 
 
 def emitted(reasons: Sequence[ExplainedItem], n: int = EMITTED) -> list[tuple[Path, float]]:
-    """The best path of each item of a list, by rank, until there are n; with their weights.
+    """The best paths of the first n items that have one, with their weights.
 
-    A path without a weight by its method's own account weighs 1.
+    If the method gives a path no weight, it counts as 1.
     """
     shown = [r for r in reasons if r.paths][:n]
     return [(r.paths[0], r.weights[0] if r.weights else 1.0) for r in shown]
@@ -93,7 +93,7 @@ def emitted(reasons: Sequence[ExplainedItem], n: int = EMITTED) -> list[tuple[Pa
 def rule_masses(
     lists: Sequence[Sequence[tuple[Path, float]]], rules: RuleSet, weighted: bool = False
 ) -> Doubles:
-    """How many of each user's paths follow each rule, or what they weigh; [users, rules + 1]."""
+    """The number (or weight) of each user's paths along each rule; [users, rules + 1]."""
     place = {rule.relations: k for k, rule in enumerate(rules)}
     out = np.zeros((len(lists), len(rules) + 1))
     for row, paths in enumerate(lists):
@@ -111,25 +111,25 @@ def importance(weights: ArrayLike, counts: ArrayLike) -> Doubles:
 
 
 def is_valid(path: Path, graph: KnowledgeGraph, user: int, item: int) -> bool:
-    """Whether a path leads from the user to the item over facts only, and nowhere twice."""
+    """Whether a path leads from the user to the item over facts and visits nothing twice."""
     ends = (user, item + graph.n_users)
     return (path.entities[0], path.entities[-1]) == ends and path.is_simple() and path.exists(graph)
 
 
 def facts_of(paths: Iterable[Path], graph: KnowledgeGraph) -> tuple[Edge, ...]:
-    """The facts that some paths are made of, each once and in its base direction, sorted."""
+    """The distinct facts of some paths, each in its base direction, sorted."""
     n = len(graph.relations)
     turned = ((h, r, t) if r < n else (t, r - n, h) for path in paths for h, r, t in path.edges)
     return tuple(sorted(set(turned)))
 
 
 def coverage(lists: Sequence[Sequence[ExplainedItem]]) -> Doubles:
-    """Share of each user's recommended items that have a path; NaN without any item."""
+    """Share of each user's recommended items that have a path; NaN without items."""
     return np.array([np.mean([bool(r.paths) for r in own]) if own else np.nan for own in lists])
 
 
 def digest(lists: Sequence[Sequence[ExplainedItem]]) -> str:
-    """A digest of reasons to the last bit: equal for two runs that agree."""
+    """A digest of reasons, equal only if they agree to the last bit."""
     out = hashlib.sha256()
     for own in lists:
         for r in own:
@@ -142,9 +142,9 @@ def digest(lists: Sequence[Sequence[ExplainedItem]]) -> str:
 def changed(
     before: Sequence[Sequence[ExplainedItem]], after: Sequence[Sequence[ExplainedItem]]
 ) -> Doubles:
-    """Per user the share of first reasons that are not the same: another item, or another path.
+    """For each user, the share of first reasons that changed: another item or another path.
 
-    With permuted rule weights they should change, or the weights do not matter.
+    If permuting the rule weights changes none, the weights don't matter.
     """
     out = []
     for one, two in zip(before, after, strict=True):
@@ -158,31 +158,31 @@ def changed(
 
 
 def rank(scores: ArrayLike, item: int, known: ArrayLike) -> int:
-    """The place of an item in the list, from 0, known items left out; ties by number."""
+    """An item's place in the list, from 0, without known items; the lower number wins ties."""
     s = np.array(scores, dtype=np.float64)
     s[np.asarray(known, dtype=np.int64)] = -np.inf
     return int((s > s[item]).sum() + (s[:item] == s[item]).sum())
 
 
 def lead(scores: ArrayLike, item: int, known: ArrayLike) -> float:
-    """By how much an item's score lies above the mean of all that could be recommended."""
+    """An item's score minus the mean score of all items that could be recommended."""
     s = np.asarray(scores, dtype=np.float64)
     free = np.delete(s, np.asarray(known, dtype=np.int64))
     return float(s[item] - free[np.isfinite(free)].mean())
 
 
 def lost_lead(before: ArrayLike, after: ArrayLike, item: int, known: ArrayLike) -> float:
-    """Which share of an item's lead is lost; comparable between methods of different scales.
+    """The share of an item's lead that is lost, comparable between methods with different scales.
 
-    After the shown facts are deleted this is the comprehensiveness of what was shown (more is
-    better); after all other actions of the user are, it is what was shown's insufficiency.
+    If the shown facts were deleted, this is their comprehensiveness (more is better); if all the
+    user's other actions were, it is their insufficiency.
     """
     had = lead(before, item, known)
     return (had - lead(after, item, known)) / had if had > 0 else np.nan
 
 
 def mean_of_known(values: Sequence[float]) -> float:
-    """The mean of those that are not NaN; NaN if none is."""
+    """The mean of the values that are not NaN; NaN if there are none."""
     known = [v for v in values if not np.isnan(v)]
     return float(np.mean(known)) if known else np.nan
 
@@ -190,35 +190,19 @@ def mean_of_known(values: Sequence[float]) -> float:
 # ── where the truth is known ────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, eq=False)
-class Recovery:
-    """For planted purchases: whether what is shown is what caused them; [cases] each."""
-
-    rule_first: NDArray[np.bool_]
-    """The first path follows the rule that caused the purchase."""
-    rule_any: NDArray[np.bool_]
-    path_first: NDArray[np.bool_]
-    """The first path is the very path that caused it."""
-    path_any: NDArray[np.bool_]
-
-
-def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> Recovery:
-    """Whether what was shown for some purchases is what caused them; nothing shown is a miss."""
-    rule = [[p.relations == c.relations for p in own] for own, c in zip(shown, causes, strict=True)]
-    same = [[p == c for p in own] for own, c in zip(shown, causes, strict=True)]
-
-    def first(matches: list[list[bool]]) -> NDArray[np.bool_]:
-        return np.array([any(own[:1]) for own in matches], dtype=bool)
-
-    def some(matches: list[list[bool]]) -> NDArray[np.bool_]:
-        return np.array([any(own) for own in matches], dtype=bool)
-
-    return Recovery(first(rule), some(rule), first(same), some(same))
+def reason_recovery(
+    shown: Sequence[Sequence[Path]], causes: Sequence[Path]
+) -> tuple[Doubles, Doubles]:
+    """For planted purchases: whether the first shown path follows the rule that caused the
+    purchase, and whether the causing path is among those shown; 1 or 0 each."""
+    both = list(zip(shown, causes, strict=True))
+    rule = [bool(own) and own[0].relations == cause.relations for own, cause in both]
+    return np.array(rule, dtype=float), np.array([cause in own for own, cause in both], dtype=float)
 
 
 def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> Doubles:
-    """Of reasons in bins of equal width, by how likely they are said to be right: how many, how
-    likely on average, and which part of them is right; [bins, 3], NaN where there is none.
+    """Reasons in bins of equal width by their stated confidence: for each bin their number, their
+    mean confidence, and the share that is right; [bins, 3], NaN in empty bins.
 
     >>> reliability([0.2, 0.3, 0.9], [False, True, True], bins=2)
     array([[2.  , 0.25, 0.5 ],
@@ -233,8 +217,8 @@ def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10)
 
 
 def reliability_error(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
-    """How far what is said is from how often it is right: the mean over reasons, in bins of equal
-    width, of |mean of what is said − part that is right|; 0 if "41 %" is right in 41 of 100."""
+    """The mean over reasons of |mean confidence − share that is right| in their bin; 0 if reasons
+    of confidence 41% are right in 41 of 100 cases."""
     if not len(stated):
         return np.nan
     n, likely, true = reliability(stated, right, bins).T
@@ -242,16 +226,15 @@ def reliability_error(stated: Sequence[float], right: Sequence[float], bins: int
 
 
 # ── measures of contributions (METHOD 12) ─────────────────────────────────────────────
-# Contributions and re-scored leads come as arrays, or as a callable that is given places of
-# actions.
+# Contributions and new leads come as arrays, or as a callable that takes places of actions.
 
 
 Lead = Callable[[frozenset[int]], float]
-"""The lead of an item when some actions, by place, are removed."""
+"""An item's lead without some actions, given by place."""
 
 
 def carried(contributions: Doubles, whole: float, n: int) -> float:
-    """The share of a whole that the n largest contributions carry, those above 0; NaN of none.
+    """The share of a whole that the n largest positive contributions carry; NaN unless it is > 0.
 
     >>> carried(np.array([3.0, -1.0, 2.0]), 10.0, 2)
     0.5
@@ -261,7 +244,7 @@ def carried(contributions: Doubles, whole: float, n: int) -> float:
 
 
 class Prediction(NamedTuple):
-    """Losses predicted by contributions compared with real ones; added up over items."""
+    """Losses predicted by contributions, compared with real ones; sums over items."""
 
     error: float
     """E[(Σ c − Δ)²]."""
@@ -273,10 +256,10 @@ class Prediction(NamedTuple):
 
 
 def infidelity(contributions: Doubles, subsets: NDArray[np.bool_], lost: Doubles) -> Prediction:
-    """How far Σ c of random subsets of actions is from Δ, what their removal really costs.
+    """Compare Σ c of random subsets of actions with Δ, what their removal really costs.
 
-    ``contributions`` is [actions, items], ``subsets`` [subsets, actions], ``lost`` [subsets,
-    items]: by how much the lead of each item really falls. Variances are those within one item.
+    ``contributions`` is [actions, items], ``subsets`` [subsets, actions], and ``lost`` [subsets,
+    items] is how far each item's lead really falls. Variances are within one item.
     """
     predicted = subsets.astype(np.float64) @ contributions
     error = ((predicted - lost) ** 2).mean(axis=0)
@@ -291,7 +274,7 @@ def by_contribution(contributions: Doubles) -> list[int]:
 
 
 def greedy(n: int, steps: int, cost: Lead) -> list[int]:
-    """Places chosen one by one, each so that the cost of those chosen is least."""
+    """Places chosen one by one, each to minimise the cost of those chosen so far."""
     chosen: list[int] = []
     for _ in range(steps):
         left = [a for a in range(n) if a not in chosen]
@@ -305,17 +288,17 @@ def area(order: Sequence[int], steps: int, cost: Lead) -> float:
 
 
 def normalised(random: float, method: float, oracle: float, least: float) -> float:
-    """Where a method's area lies from chance (0) to the greedy oracle (1).
+    """A method's area on a scale from chance (0) to the greedy oracle (1).
 
-    NaN, undecidable, if chance is less than ``least`` from the oracle. Above 1 where greed is
-    not best.
+    NaN (undecidable) if chance is within ``least`` of the oracle; above 1 if the method beats the
+    oracle, which is greedy.
     """
     way = random - oracle
     return (random - method) / way if way > least else np.nan
 
 
 def list_change(before: Sequence[int], after: Sequence[int]) -> float:
-    """PN-R@k: the share of a list that is new, places weighing 1 / log₂(place + 1)."""
+    """PN-R@k: the share of a list that is new, with weight 1 / log₂(place + 1) for each place."""
     weights = 1 / np.log2(np.arange(len(after)) + 2)
     new = np.array([item not in before for item in after], dtype=bool)
     return float(weights[new].sum() / weights.sum())

@@ -1,4 +1,4 @@
-"""Choosing the settings of a recommender on validation, and on nothing else."""
+"""Choosing a recommender's settings on validation data only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Metric = Literal["ndcg", "recall", "hit_rate", "precision"]
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best settings of a grid, what they reached on validation, and all the others."""
+    """The best settings of a grid, their value on validation, and all trials."""
 
     settings: Mapping[str, Any]
     value: float
@@ -44,10 +44,10 @@ def tune(
 ) -> Tuned:
     """Fit ``make(**settings)`` for every point of a grid and keep the best on validation.
 
-    Full ranking at k, training items left out; of equally good points the first wins.
-    Then fit once more on everything: ``fit_for(make(**tuned.settings), split)``.
-    Where the workers of ``engine`` are processes of their own, points are fitted side by side; then
-    ``make`` must be a class, a function of a module, or a partial of one.
+    All items but training items are ranked, ``metric`` is measured at ``k``, and the first of
+    equally good points wins. Then fit again on everything: ``fit_for(make(**tuned.settings),
+    split)``. If the workers of ``engine`` are processes, they fit points in parallel; then ``make``
+    must be a class, a module's function, or a partial of one.
     """
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if not points:
@@ -66,7 +66,7 @@ def tune(
 
 
 class _Points(NamedTuple):
-    """What the points of a grid have in common."""
+    """What all points of a grid share."""
 
     make: Callable[..., Recommender]
     split: Split
@@ -78,8 +78,8 @@ class _Points(NamedTuple):
 def _values(
     points: _Points, grid: Sequence[Mapping[str, Any]], progress: Progress
 ) -> Iterator[float]:
-    """What each point reaches on validation: one after another, or, where workers are processes
-    of their own, each in one worker, on one core."""
+    """The value of each point on validation, one after the other; or, if workers are processes,
+    each in one worker on one core."""
     if points.engine is not None and getattr(points.engine, "separate", False):
         yield from points.engine.with_progress(progress).map("tuning", _value, grid, points)
         return
@@ -109,11 +109,11 @@ def search(
 ) -> Tuned:
     """Choose settings on validation one at a time, coarse to fine.
 
-    Starting from the first value of each, every setting in turn takes its best value while the
-    others stand, at most ``sweeps`` times over; then the numbers halfway to the values beside
-    the best are tried likewise, once. ``users`` is how many users, drawn by ``seed``, are
-    evaluated at each point; None takes all. What a method lists in ``SCORING`` is changed without
-    fitting anew. Not every combination is tried: for a small grid use ``tune``.
+    The search starts from the first value of each setting. Each setting in turn takes its best
+    value while the others stay, up to ``sweeps`` times; then numbers halfway to the neighbours of
+    the best value are tried once. ``users`` is the number of users, drawn by ``seed``, to evaluate
+    at each point; None takes all. Settings in a method's ``SCORING`` change without a new fit. Not
+    every combination is tried; for a small grid, use ``tune``.
     """
     if not len(split.validation):
         raise LogerError("tuning needs validation pairs; this split has none")
@@ -142,7 +142,7 @@ def search(
 
 
 class _Trials:
-    """Points of a grid that were tried, each once, and what they reached."""
+    """The points of a grid tried so far, and their values."""
 
     def __init__(
         self,
@@ -156,12 +156,12 @@ class _Trials:
         self.last: tuple[dict[str, Any], Recommender] | None = None
 
     def best(self, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The best of some points; of equally good ones the first."""
+        """The best of some points; the first of equally good ones."""
         reached = [self.value(point) for point in points]
         return points[int(np.argmax(reached))]
 
     def value(self, point: dict[str, Any]) -> float:
-        """What a point reaches on validation."""
+        """The value of a point on validation."""
         key = tuple(point.items())
         if key not in self.values:
             self.progress("tuning", len(self.values), len(self.values) + 1)
@@ -170,7 +170,7 @@ class _Trials:
         return self.values[key]
 
     def _fitted(self, point: dict[str, Any]) -> Recommender:
-        """The last fit once more if it differs only in how it scores, else a new one."""
+        """The last fit if the point differs only in how it scores, else a new one."""
         if self.last is not None:
             old, fitted = self.last
             free: frozenset[str] = getattr(fitted, "SCORING", frozenset())
@@ -185,14 +185,14 @@ class _Trials:
 
 
 def _halfway(best: Any, values: Sequence[Any]) -> list[Any]:
-    """The numbers halfway from the best value to those beside it, where it is a number."""
+    """The numbers halfway between the best value and its neighbours, if it is a number."""
     if isinstance(best, bool) or not isinstance(best, int | float):
         return []
     numbers = sorted(v for v in values if isinstance(v, int | float))
     below, above = [v for v in numbers if v < best][-1:], [v for v in numbers if v > best][:1]
     out = []
     for other in below + above:
-        # Halfway between 100 and 1,000 is 316: far apart they are steps of a scale.
+        # Numbers far apart are steps of a logarithmic scale: halfway from 100 to 1,000 is 316.
         far = min(best, other) > 0 and max(best, other) >= 2 * min(best, other)
         middle = float(np.sqrt(best * other)) if far else (best + other) / 2
         out.append(round(middle) if isinstance(best, int) else float(f"{middle:.3g}"))
@@ -207,7 +207,7 @@ def _on_validation(
     engine: Engine | None,
     some: NDArray[np.integer] | None = None,
 ) -> float:
-    """Mean of a metric over the users of the validation part, or some of them."""
+    """The mean of a metric over the users of the validation part, or over some of them."""
     owners, items = split.pairs("validation")
     if some is not None:
         chosen = np.isin(owners, some)
@@ -215,8 +215,10 @@ def _on_validation(
     users, rows, counts = np.unique(owners, return_inverse=True, return_counts=True)
     lists = ranked(fitted, users, part_matrix(split, "train"), k, engine=engine)
     hits = ranking.hits(lists, rows, items)
-    if metric in ("ndcg", "recall"):
-        values = (ranking.ndcg if metric == "ndcg" else ranking.recall)(hits, counts)
-    else:
-        values = (ranking.hit_rate if metric == "hit_rate" else ranking.precision)(hits)
-    return float(values.mean())
+    per_user = {
+        "ndcg": lambda: ranking.ndcg(hits, counts),
+        "recall": lambda: ranking.recall(hits, counts),
+        "hit_rate": lambda: ranking.hit_rate(hits),
+        "precision": lambda: ranking.precision(hits),
+    }
+    return float(per_user[metric]().mean())

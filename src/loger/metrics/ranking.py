@@ -1,8 +1,8 @@
 """Ranking measures at k (METHOD 8), one value per user.
 
-They take ``hits`` [users, k], true where the item at that rank is relevant, and
-``n_relevant`` [users] = ``|T_u|``. A list that is shorter than k is filled up with misses, so
-every user with something to find counts, and a short list never looks better for it.
+They take ``hits`` [users, k], true if the item at that rank is relevant, and ``n_relevant`` [users]
+= ``|T_u|``. Lists shorter than k are padded with misses, so every user with relevant items counts,
+and a short list never looks better.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Hits = NDArray[np.bool_]
 
 
 def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) -> Hits:
-    """Where the recommended items are relevant; [users, k].
+    """Whether each recommended item is relevant; [users, k].
 
-    ``recommended`` [users, k] holds item ids, -1 where the list has ended; the relevant
-    pairs are given as (row of ``recommended``, item).
+    ``recommended`` [users, k] holds item numbers, -1 after the end of a list. The relevant pairs
+    are (row of ``recommended``, item).
     """
     rows, items = np.asarray(rows, dtype=np.int64), np.asarray(items)
     width = 1 + max(int(recommended.max(initial=0)), int(items.max(initial=0)))
@@ -33,24 +33,24 @@ def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) ->
 
 
 def precision(hits: Hits) -> Doubles:
-    """Hits among the k recommended items: hits / k."""
+    """Share of hits among the k recommended items."""
     share: Doubles = hits.mean(axis=1)
     return share
 
 
 def recall(hits: Hits, n_relevant: ArrayLike) -> Doubles:
-    """Share of the relevant items that were found: ``hits / |T_u|``."""
+    """Share of the relevant items that are recommended: ``hits / |T_u|``."""
     share: Doubles = hits.sum(axis=1) / _relevant(n_relevant)
     return share
 
 
 def hit_rate(hits: Hits) -> Doubles:
-    """Whether anything relevant was found: 1 or 0."""
+    """Whether any recommended item is relevant: 1 or 0."""
     return np.asarray(hits.any(axis=1), dtype=np.float64)
 
 
 def ndcg(hits: Hits, n_relevant: ArrayLike) -> Doubles:
-    """Discounted gain Σ hit_j / log2(j + 1) over that of the best possible list.
+    """Discounted gain Σ hit_j / log2(j + 1), divided by that of the best possible list.
 
     The best possible list begins with ``min(k, |T_u|)`` relevant items.
     """
@@ -61,10 +61,10 @@ def ndcg(hits: Hits, n_relevant: ArrayLike) -> Doubles:
 
 
 def ndcg_retrieved(hits: Hits) -> Doubles:
-    """Discounted gain over that of the same hits moved to the top; 0 without hits.
+    """Discounted gain, divided by that of the same hits moved to the top; 0 without hits.
 
-    This is the NDCG of the authors' code. It is inflated, because what was not found does
-    not count against it: use it beside the paper's table only.
+    The authors' code calls this NDCG. It is inflated, because missed items don't count: use it only
+    to compare with the paper's table.
     """
     ideal = np.concatenate([[1.0], np.cumsum(_discounts(hits.shape[1]))])
     share: Doubles = _gain(hits) / ideal[hits.sum(axis=1)]
@@ -80,8 +80,8 @@ def reciprocal_rank(hits: Hits) -> Doubles:
 def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: int) -> Doubles:
     """Mean self-information log2(n_users / popularity) of a user's recommended items, in bits.
 
-    Zhou et al., PNAS 2010. ``popularity`` [items] counts the users who have an item in
-    train; an item that nobody has counts as if one did. 0 for an empty list.
+    Zhou et al., PNAS 2010. ``popularity`` [items] counts the users who have an item in train; items
+    that nobody has count as if one user had them. 0 for an empty list.
     """
     bits = np.log2(n_users / np.maximum(np.asarray(popularity), 1))
     listed = recommended >= 0
@@ -91,7 +91,7 @@ def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: in
 
 
 def coverage(recommended: NDArray[np.integer], n_items: int) -> float:
-    """Share of the catalogue that is recommended to anyone at all."""
+    """Share of the catalogue that is recommended to anyone."""
     return len(np.unique(recommended[recommended >= 0])) / n_items
 
 
@@ -106,28 +106,28 @@ def _gain(hits: Hits) -> Doubles:
 
 
 def _relevant(n_relevant: ArrayLike) -> NDArray[np.int64]:
-    """``|T_u|``, refused where there is nothing to find: the measure is not defined there."""
+    """``|T_u|``; an error if a user has no relevant items, because the measure is undefined
+    then."""
     counts = np.asarray(n_relevant, dtype=np.int64)
     if (counts < 1).any():
         row = int(np.argmax(counts < 1))
-        raise LogerError(f"the user in row {row} has no relevant items; evaluate those who have")
+        raise LogerError(f"the user in row {row} has no relevant items; leave such users out")
     return counts
 
 
 # ── beyond accuracy ──────────────────────────────────────────────────────────────────────────
-# Variety, popularity and a user's own mixture, of lists [users, k] of item numbers, -1 where a
-# list has ended. What users have is a sparse users × items matrix of ones whose rows are the
-# users of the lists.
+# Diversity, popularity and calibration of lists [users, k] of item numbers, -1 after the end of a
+# list. Histories are a sparse users × items matrix of ones with the same rows as the lists.
 
 Lists = NDArray[np.integer]
 BLOCK = 20_000
-"""Pairs of items that are compared at a time."""
+"""Number of item pairs to compare at a time."""
 MAX_KINDS = 1000
-"""The most kinds that a user's mixture is measured in."""
+"""The most kinds of items that calibration distinguishes."""
 
 
 def diversity(lists: Lists, seen: PairMatrix) -> Doubles:
-    """1 less the mean cosine of two items of a list, by who has them (all of ``seen``).
+    """1 minus the mean cosine of two items of a list, by the users who have them (``seen``).
 
     Ziegler et al., WWW 2005. 0 for a list of fewer than two items.
     """
@@ -146,7 +146,7 @@ def diversity(lists: Lists, seen: PairMatrix) -> Doubles:
 
 
 def _cosines(owners: PairMatrix, one: NDArray[np.int64], two: NDArray[np.int64]) -> Doubles:
-    """The cosine of the rows of pairs of items, a block at a time."""
+    """The cosines of pairs of items, a block at a time."""
     sizes = np.sqrt(np.maximum(np.diff(owners.indptr), 1).astype(np.float64))
     out = np.zeros(len(one))
     for at in range(0, len(one), BLOCK):
@@ -157,10 +157,10 @@ def _cosines(owners: PairMatrix, one: NDArray[np.int64], two: NDArray[np.int64])
 
 
 def popularity_lift(lists: Lists, own: PairMatrix, popularity: NDArray[np.integer]) -> Doubles:
-    """How much more popular a list is than what its user has: mean popularity over mean popularity.
+    """The mean popularity of a list, divided by that of its user's history.
 
-    Abdollahpouri et al., RecSys 2020, as a ratio: 1 is neither more nor less. 0 without a list,
-    1 for who has nothing.
+    Abdollahpouri et al., RecSys 2020, as a ratio: 1 means equally popular. 0 for an empty list, 1
+    for an empty history.
     """
     listed = lists >= 0
     total = np.where(listed, popularity[np.maximum(lists, 0)], 0).sum(axis=1)
@@ -172,8 +172,8 @@ def popularity_lift(lists: Lists, own: PairMatrix, popularity: NDArray[np.intege
 
 
 def calibration(lists: Lists, own: PairMatrix, kinds: PairMatrix) -> Doubles:
-    """1 less the divergence (Jensen–Shannon, base 2) of the kinds in a list and in what the user
-    has: whether it keeps the user's own mixture. ``kinds`` is items × kinds, rows adding to 1.
+    """1 minus the Jensen–Shannon divergence (base 2) between the kinds of items in a list and in
+    the user's history. ``kinds`` is items × kinds, and its rows add up to 1.
 
     Steck, RecSys 2018, with a bounded divergence. 0 without a list or a history.
     """
@@ -185,9 +185,12 @@ def calibration(lists: Lists, own: PairMatrix, kinds: PairMatrix) -> Doubles:
 
 
 def item_kinds(dataset: Dataset, popularity: NDArray[np.integer]) -> PairMatrix:
-    """Items × kinds, rows adding to 1: the tails of the relation that tells something of half the
-    items or more with the fewest of them, and one kind for the rest; without such a relation,
-    thirds of the catalogue by popularity. What only reviews tell is left out."""
+    """Items × kinds, with rows that add up to 1.
+
+    The kinds are the tails of one relation, and one more for items without it. Among relations that
+    cover at least half of the items, it is the one with the fewest tails. Without such a
+    relation, the kinds are thirds of the catalogue by popularity. Facts from reviews don't count.
+    """
     known = np.flatnonzero(dataset.facts.sources < 0)
     heads, relations, tails = (
         getattr(dataset.facts, column)[known] for column in ("heads", "relations", "tails")

@@ -1,4 +1,4 @@
-"""What an evaluation found: values per user, means with intervals, and who beats whom."""
+"""The result of an evaluation: values per user, means with intervals, and comparisons."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CHUNK = 1 << 21
 
 
 def resampled_means(values: Doubles, samples: int, seed: int) -> Doubles:
-    """Means of bootstrap samples of users; [users, columns] gives [samples, columns].
+    """Means of bootstrap samples of users; [users, columns] becomes [samples, columns].
 
-    All columns share the samples, so differences of columns are those of a paired bootstrap.
+    All columns share the samples, so differences between columns are a paired bootstrap.
     """
     n, columns = values.shape
     rng = np.random.default_rng([seed, 0xB007])
@@ -45,15 +45,15 @@ def resampled_means(values: Doubles, samples: int, seed: int) -> Doubles:
 
 
 def sign_flip(differences: Doubles, flips: int, seed: int) -> Doubles:
-    """Two-sided p of the paired permutation test for each column of [users, columns].
+    """Two-sided p of the paired permutation test, for each column of [users, columns].
 
-    Under the null hypothesis the two models may change places for any user, so the sign of
-    each difference is a coin. p = (1 + flips at least as extreme) / (1 + flips).
+    Under the null hypothesis, the two models are interchangeable for each user, so the sign of each
+    difference is random. p = (1 + flips at least as extreme) / (1 + flips).
     """
     n, columns = differences.shape
     rng = np.random.default_rng([seed, 0xF11B])
     seen = np.abs(differences.sum(axis=0))
-    # Sums of the same numbers in another order may differ in the last bits: those are ties.
+    # Sums of the same numbers in another order may differ in the last bits; count those as ties.
     bar = seen - 1e-9 * np.abs(differences).sum(axis=0)
     extreme = np.zeros(columns, dtype=np.int64)
     step = max(1, _CHUNK // n)
@@ -126,8 +126,8 @@ class Comparison:
 class Report:
     """Values of several models for the same users, and what follows from them.
 
-    Intervals and p say how far the result depends on the users that were met; they do not
-    speak of other seeds or other splits.
+    Intervals and p describe the uncertainty due to the choice of users, not that due to seeds or
+    splits.
     """
 
     dataset: str
@@ -158,7 +158,7 @@ class Report:
         return self._ends(self._resampled[:, self._column(model, metric)])
 
     def best(self, metric: str = "ndcg") -> str:
-        """The model with the highest mean; of equals the first."""
+        """The model with the highest mean; the first of equals."""
         return max(self.models, key=lambda model: self.mean(model, metric))
 
     def compare(self, first: str, second: str, metric: str = "ndcg") -> Comparison:
@@ -186,8 +186,8 @@ class Report:
     def table(self, format: Format = "text", metrics: Sequence[str] = SHOWN) -> str:
         """Means in percent with intervals, one model per line, the best of each column marked.
 
-        ``p`` is that of the first metric's difference from the best model in it. CSV has
-        plain shares instead, with the ends of the intervals in columns of their own.
+        ``p`` compares each model with the best one in the first metric. CSV has plain shares
+        instead of percent, and separate columns for the ends of the intervals.
         """
         if format not in get_args(Format):
             raise UnknownNameError("table format", format, get_args(Format))
@@ -228,7 +228,7 @@ class Report:
 
     def to_frame(self, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
         """A row for each model: the mean of each metric with the ends of its interval, p of the
-        first metric's difference from the best model in it, and coverage."""
+        comparison with the best model in the first metric, and coverage."""
         best = self.best(metrics[0])
         rows = []
         for model in self.models:
@@ -261,7 +261,7 @@ class Report:
 
     @cached_property
     def _compared(self) -> dict[tuple[str, str, str], Comparison]:
-        """Comparisons made so far: each flips many signs, and tables ask again."""
+        """Comparisons made so far; each is expensive, and tables need them repeatedly."""
         return {}
 
     def _compare(self, first: str, second: str, metric: str) -> Comparison:
@@ -292,7 +292,7 @@ class Report:
         if metric not in METRICS:
             raise UnknownNameError("metric", metric, METRICS)
         if not len(self.users):
-            raise LogerError(f"nobody has {self.part} items in {self.dataset}")
+            raise LogerError(f"no user has {self.part} items in {self.dataset}")
         return self.values[model][metric]
 
     def _row(self, model: str, metrics: Sequence[str], format: Format) -> list[str]:

@@ -24,7 +24,7 @@ class Rule:
     names: tuple[str, ...]
     types: tuple[str, ...]  # one more than relations: user, …, item
     derived: bool = False
-    """Whether it leads over a relation that is made from the interactions."""
+    """Whether it uses a relation derived from interactions."""
 
     def __len__(self) -> int:
         return len(self.relations)
@@ -35,13 +35,13 @@ class Rule:
 
     @property
     def negative(self) -> bool:
-        """Whether it begins with something that the user dislikes, and so may only count against
+        """Whether it begins with something that the user dislikes; then it may only count against
         an item."""
         return self.names[0] == DISLIKED
 
     @property
     def shares_fact(self) -> bool:
-        """Whether it leads over a fact that two items share, such as their brand."""
+        """Whether it leads over a fact that two items share, such as a brand."""
         if len(self) != 3 or self.types[1] != "item" or self.types[2] in ("user", "item"):
             return False
         there, back = self.names[1:]
@@ -64,7 +64,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in a fixed order; a rule is known by its place."""
+    """Rules in a fixed order; a rule is identified by its place."""
 
     rules: tuple[Rule, ...]
 
@@ -95,14 +95,14 @@ class RuleSet:
 def make_rule(graph: Graph, relations: Sequence[int]) -> Rule:
     """A rule over a graph's relations, checked to lead from user to item.
 
-    The interaction alone is refused: it would explain a pair by itself (METHOD L2).
+    The interaction alone is not allowed, because it would explain a pair by itself (METHOD L2).
     """
     relations = tuple(checked_ids(relations, 2 * len(graph.relations), "relation").tolist())
     names = tuple(graph.relation_name(r) for r in relations)
     if not 1 <= len(relations) <= MAX_HOPS:
         raise LogerError(f"a rule has 1 to {MAX_HOPS} relations, got {len(relations)}: {names}")
     if relations == (INTERACTION,):
-        raise LogerError(f"the rule {names[0]} ⇒ {names[0]} says nothing")
+        raise LogerError(f"the rule {names[0]} ⇒ {names[0]} is circular; use other relations")
     types = ["user"]
     for r, name in zip(relations, names, strict=True):
         head, tail = graph.signature(r)
@@ -121,11 +121,11 @@ def named_rules(graph: Graph, names: Iterable[Sequence[str]]) -> RuleSet:
 
 
 def candidates(graph: KnowledgeGraph, max_hops: int = MAX_HOPS, min_hops: int = 1) -> RuleSet:
-    """Every rule that the types allow, shorter ones first, over relations that have facts.
+    """Every rule that the types allow, over relations with facts, shorter rules first.
 
-    Derived relations are left out: whether they help cannot be asked of what they are made of.
-    What users dislike only begins rules, and these lead over no other people: who dislikes the same
-    may well have the same taste.
+    Derived relations are left out, because the interactions they were made from can't show whether
+    they help. Dislikes may only begin a rule, and such a rule leads over no other people, because
+    people who dislike the same may well share a taste.
     """
     every = sorted({int(r) for r in set(graph.segment_relations.tolist())})
     used = [r for r in every if not graph.relations[r % len(graph.relations)].derived]
@@ -155,7 +155,7 @@ def _negative(graph: KnowledgeGraph, relation: int) -> bool:
 
 
 def _allowed(rule: Rule, negative: set[str]) -> bool:
-    """Whether what a user dislikes, if the rule is about that, begins it and leads over facts."""
+    """Whether a rule has no dislikes, or begins with them and leads over facts only."""
     if not negative & set(rule.names):
         return True
     rest = negative & set(rule.names[1:])

@@ -1,4 +1,4 @@
-"""Paths, reasons and rules in the words of a language, made of names of relations and entities.
+"""Paths, reasons and rules in words, built from the names of relations and entities.
 
 >>> from loger.graph import KnowledgeGraph, Relation, Vocabulary
 >>> from loger.rules.wording import wording_of
@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +26,9 @@ from loger.rules.rule import Rule
 from loger.rules.wording import ENGLISH, FEW, Forms, Wording, alike_by
 
 SHOWN = 3
-"""Entities that two things share that are named."""
+"""Number of shared entities, or of items in a group, to name."""
 TILE, BRIEF = 60, 24
-"""The most characters of a tile, and of a label in it."""
+"""Maximum length of a tile, and of a label in it, in characters."""
 MAKERS = (
     "brand",
     "artist",
@@ -39,45 +39,45 @@ MAKERS = (
     "publisher",
     "manufacturer",
 )
-"""What something is by: also by Acme."""
+"""Types for which a tile says "also by Acme"."""
 
 
 class Hop(NamedTuple):
-    """One step of a path or a rule, with what its ends are called."""
+    """One step of a path or a rule, with the names of its ends."""
 
     forms: Forms
     forward: bool
     head: str
-    """What is called its head: where it is walked from."""
+    """What to call the end where the step begins."""
     tail: str
     types: tuple[str, str]
-    """Of where it is walked from and to."""
+    """The types of both ends, in the direction of the step."""
     name: str
     derived: str | None = None
-    """What a relation made from interactions says, by the people behind it."""
+    """For a relation derived from interactions, a clause about the people behind it."""
 
     def object(self, words: Wording) -> str:
-        """The object of its verb, with its type where the head simply has it."""
+        """The object of its verb, with its type if the head simply has it."""
         label, entity_type = (self.tail, self.types[1]) if self.forward else (
             self.head, self.types[0])  # fmt: skip
         return named(words, entity_type, label) if self.forms.has else label
 
 
 def named(words: Wording, entity_type: str, label: str) -> str:
-    """An entity with its kind, unless its label begins with that: brand Acme, tempo 69–98 bpm."""
+    """An entity with its kind, unless its label begins with it: brand Acme, tempo 69–98 bpm."""
     kind = words.kind(entity_type)
     begins = (kind.casefold(), *_said_kinds(entity_type))
     return label if label.casefold().startswith(begins) else f"{kind} {label}"
 
 
 def _said_kinds(entity_type: str) -> tuple[str, str]:
-    """How labels of a type may begin: with the type, or with what a range is one of."""
+    """How labels of a type may begin: with the type's name, or that name without "range"."""
     plain = entity_type.replace("_", " ").casefold()
     return plain, plain.removesuffix(" range")
 
 
 def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
-    """One path as a sentence to the user it begins with."""
+    """A path as a sentence, addressed to the user with whom it begins."""
     labels = graph.vocabulary.shown
     hops = []
     for k, (head, relation, tail) in enumerate(path.edges):
@@ -91,7 +91,7 @@ def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
 
 
 def hidden(graph: Graph, path: Path, k: int, words: Wording) -> bool:
-    """Whether the k-th entity of a path from a user is another person whom reasons may not name."""
+    """Whether the k-th entity of a user's path is another person, whom reasons may not name."""
     if k == 0 or graph.vocabulary.type_of(path.entities[k]) != "user":
         return False
     followed = k == 1 and path.relations[0] < len(graph.relations)
@@ -99,7 +99,7 @@ def hidden(graph: Graph, path: Path, k: int, words: Wording) -> bool:
 
 
 def arrows(labels: Sequence[str], relations: Sequence[str]) -> str:
-    """A path through labelled entities; arrows point the way each fact is stated.
+    """A path through labelled entities; each arrow has the direction of its fact.
 
     >>> arrows(["Ann", "mug", "Acme", "lamp"], ["purchase", "has_brand", "has_brand⁻¹"])
     'Ann –purchase→ mug –has_brand→ Acme ←has_brand– lamp'
@@ -112,7 +112,7 @@ def arrows(labels: Sequence[str], relations: Sequence[str]) -> str:
 
 
 def _said(hops: Sequence[Hop], words: Wording) -> str:
-    """Hops from a user on, as a sentence."""
+    """A user's hops as a sentence."""
     text, before = "", ""
     for k, hop in enumerate(hops):
         back = before == _turned(hop.name)
@@ -149,7 +149,7 @@ def action_sentence(
     graph: Graph, relation: int, entity: int, words: Wording = ENGLISH, most: int = 10**6
 ) -> str:
     """What a user did, or a fact about the user: you bought ink; someone follows you. ``most`` is
-    how many characters a name may have."""
+    the maximum length of a name."""
     label = shortened(graph.vocabulary.shown[entity], most)
     if hidden(graph, Path((-1, entity), (relation,)), 1, words):
         forward = relation < len(graph.relations)
@@ -158,7 +158,7 @@ def action_sentence(
 
 
 def action_about(graph: Graph, relation: int, label: str, words: Wording) -> str:
-    """What a user did to something that is called so."""
+    """What a user did to something with the given label."""
     return _first(_hop(graph, relation, "", label, words), words)
 
 
@@ -174,7 +174,7 @@ def actions_sentence(graph: Graph, items: Sequence[int], words: Wording) -> str:
 
 
 def about(graph: Graph, relation: int, entity: int, words: Wording, most: int = 10**6) -> str:
-    """What an action was about, as a reason calls it: your desk lamp; empty if it isn't an item."""
+    """An action's item, as a reason names it: your desk lamp; empty if it isn't an item."""
     if relation != INTERACTION:
         return ""
     label = shortened(graph.vocabulary.shown[entity], most)
@@ -182,7 +182,7 @@ def about(graph: Graph, relation: int, entity: int, words: Wording, most: int = 
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters, cut between words where that loses little.
+    """A text of at most ``most`` characters, cut between words if that loses little.
 
     >>> shortened("Cream nursery rack with hooks", 24)
     'Cream nursery rack with…'
@@ -197,10 +197,10 @@ def shortened(text: str, most: int) -> str:
 def evidence_sentence(
     graph: Graph, path: Path, n: int, others: Sequence[int], words: Wording = ENGLISH
 ) -> str:
-    """How an action leads to the item, by n paths of one rule of which ``path`` is the strongest.
+    """How an action leads to the item by n paths of one rule, of which ``path`` is the strongest.
 
-    Speaks of the action's entity as "it" (a person is "they") and of the item as "this". ``others``
-    are the entities before the item on the next strongest paths; some of them may be named.
+    The action's entity is "it" (or "they", for a person) and the item is "this". ``others`` are the
+    entities before the item on the next strongest paths; the sentence may name some of them.
     """
     if len(path) == 1:
         return words.text("is_it")
@@ -218,10 +218,10 @@ def evidence_sentence(
 
 
 def each_sentence(graph: Graph, path: Path, least: int, words: Wording) -> str:
-    """What is true of each of several actions, of whose paths ``path`` is the strongest.
+    """What is true of each action of a group, whose strongest path is ``path``.
 
-    ``least`` is at least how many people are behind each of them, 0 where none are counted. "It" is
-    the item of an action and "this" the item, as in ``evidence_sentence``.
+    ``least`` is the smallest number of people behind one of the actions; 0 if the rule counts no
+    people. "It" is an action's item and "this" the item, as in ``evidence_sentence``.
     """
     if not least:
         if len(path) == 2:
@@ -241,8 +241,8 @@ def each_sentence(graph: Graph, path: Path, least: int, words: Wording) -> str:
 def opening(
     graph: Graph, path: Path, n: int, others: Sequence[int], name: str, words: Wording
 ) -> str | None:
-    """Evidence that opens a reason because it names what the action was about: same brand as your
-    lamp (Acme). ``name`` is what that is called (``about``); None if the action has to be told."""
+    """Evidence as the start of a reason that names the action's item: same brand as your lamp
+    (Acme). ``name`` is the item's name (``about``). None if the action has to be named first."""
     middle, (first, *_) = path.entities[1], path.relations
     if len(path) == 2 and graph.vocabulary.type_of(middle) == "user":
         rule = _rule_hops(graph, path, words)
@@ -271,15 +271,16 @@ def opening(
 
 
 def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | None:
-    """Evidence in a few words: also by Acme; None if only the action can be told. ``brief`` is what
-    the action was about, in short."""
+    """Evidence in a few words: also by Acme; None if only the action can be named. ``brief`` is a
+    short name of the action's item."""
     did = _forms(graph, INTERACTION, words)
     if len(path) == 2 and graph.vocabulary.type_of(path.entities[1]) == "user":
         return _rule_someone(_rule_hops(graph, path, words), words)
     if _shares(graph, path):
-        kind, label = (f(path.entities[-2]) for f in (graph.vocabulary.type_of, _labels(graph)))
+        fact = path.entities[-2]
+        kind = graph.vocabulary.type_of(fact)
         key = "by" if kind in MAKERS else "same"
-        label = shortened(_without_kind(kind, label), BRIEF)
+        label = shortened(_without_kind(kind, graph.vocabulary.shown[fact]), BRIEF)
         return words.tile(key, same=words.same(kind), x=label)
     link = graph.relations[path.relations[1] % len(graph.relations)]
     derived = len(path) == 2 and link.derived
@@ -300,25 +301,21 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     return words.tile(key, about=brief, done=did.done)
 
 
-def _labels(graph: Graph) -> Callable[[int], str]:
-    return graph.vocabulary.shown.__getitem__
-
-
 def _label(graph: Graph, entity: int, words: Wording) -> str:
-    """What an entity is called; in a tile, in short."""
+    """An entity's label, shortened in a tile."""
     label = graph.vocabulary.shown[entity]
     return shortened(label, BRIEF) if words.style == "tile" else label
 
 
 def _shares(graph: Graph, path: Path) -> bool:
-    """Whether a path goes there and back over a fact that two items have in common."""
+    """Whether a path goes over a fact that two items share."""
     if len(path) != 3 or path.relations[1] != graph.inverse(path.relations[2]):
         return False
     return graph.vocabulary.type_of(path.entities[2]) not in ("user", "item")
 
 
 def _over_people(graph: Graph, path: Path) -> bool:
-    """Whether a path leads over people who did the same, or have the same, and took the item."""
+    """Whether a path leads over people who did or have the same as the user and took the item."""
     if len(path) != 3 or graph.vocabulary.type_of(path.entities[2]) != "user":
         return False
     return path.relations[1] >= len(graph.relations) > path.relations[2]
@@ -329,7 +326,7 @@ def _rule_hops(graph: Graph, path: Path, words: Wording) -> list[Hop]:
 
 
 def is_company(rule: Rule) -> bool:
-    """Whether a rule counts the people who took both: over them, or over ``goes_with``."""
+    """Whether a rule counts people who took both items: over these people, or by ``goes_with``."""
     if rule.derived:
         return len(rule) == 2 and rule.names[1].startswith("goes_with")
     there_and_back = len(rule) == 3 and rule.names[2] == _turned(rule.names[1])
@@ -337,8 +334,8 @@ def is_company(rule: Rule) -> bool:
 
 
 def _company(graph: Graph, path: Path, n: int, words: Wording, name: str = "") -> str:
-    """People who did the same, or have the same, and took this: counted, never named. ``name`` is
-    what they have in common with the user; without it, that is "it"."""
+    """People who did or have the same and took this: counted, never named. ``name`` is what they
+    have in common with the user, "it" by default."""
     shared, did = (_forms(graph, relation, words) for relation in path.relations[1:])
     both = path.relations[1] == graph.inverse(path.relations[2])
     if both and not words.debug:
@@ -363,7 +360,7 @@ def _both(n: int, did: Forms, name: str, words: Wording) -> str:
 
 
 def _counted(n: int, did: Forms, x: str, words: Wording) -> str:
-    """How many people did something to x; no number if they are few, unless for debugging."""
+    """How many people did something to x; few people are counted only in the style debug."""
     key = "person_did" if n == 1 else "people_did"
     key = "people_few" if n < FEW and not words.debug else key
     return words.text(key, n=words.number(n), **did.with_object(x))
@@ -390,8 +387,8 @@ def _direct(graph: Graph, path: Path, words: Wording, called: str = "it") -> str
 def _alike_by(
     graph: Graph, edge: tuple[int, int, int], words: Wording, name: str = ""
 ) -> str | None:
-    """Why two items are alike, for a relation that says so: both mention linen; similar picture.
-    ``name`` is what the first is called, or nothing if it has been told already."""
+    """Why two items are alike, for a relation of similarity: both mention linen; similar picture.
+    ``name`` is the first item's name, empty if it was already named."""
     by = alike_by(graph.relations[edge[1] % len(graph.relations)].name)
     if not by:
         return None
@@ -401,8 +398,8 @@ def _alike_by(
 
 
 def _shared_words(graph: Graph, edge: tuple[int, int, int]) -> str:
-    """The words that the texts behind a fact between two items share, those that fewest items have
-    first; nothing if it isn't made of texts, or of others than the graph has."""
+    """The words shared by the texts of two similar items, the rarest first; empty if the graph
+    doesn't have the words."""
     one, relation, other = edge
     by = alike_by(graph.relations[relation % len(graph.relations)].name)
     said = next((k for k, r in enumerate(graph.relations) if r.name in (f"{by}_says", by)), None)
@@ -423,11 +420,11 @@ def _people(
     words: Wording,
     name: str | None = None,
 ) -> str | None:
-    """A derived fact by the people it was made of: 38 people watched this with it or up to 5 items
-    later. Where it was made of nobody, it's expected by what similar items go with.
+    """A derived fact by the people behind it: 38 people watched this with it or up to 5 items
+    later. If nobody is behind it, the fact is an estimate from similar items.
 
-    ``name`` is given where the two things are the user's and the item: what the former is called,
-    or nothing if it has been told already.
+    ``name`` is given if the fact connects the action's item with the item: the former's name, empty
+    if it was already named.
     """
     _, relation, _ = edge
     made = graph.relations[relation % len(graph.relations)]
@@ -456,7 +453,7 @@ def _with_or_after(
 def _shared(
     graph: Graph, relation: int, middles: Sequence[int], n: int, words: Wording, name: str = ""
 ) -> str:
-    """What the action's entity and the item have in common: same brand Acme; of other items, both
+    """What the action's entity and the item share: same brand Acme; or, if it is an item, both
     depend on libc6."""
     kind = graph.vocabulary.type_of(middles[0])
     labels = [graph.vocabulary.shown[m] for m in dict.fromkeys(middles)][:SHOWN]
@@ -475,13 +472,14 @@ def _shared(
 
 
 def _same_as(words: Wording, entity_type: str, label: str, name: str = "") -> str:
-    """same brand as your lamp (Acme); same tempo range (69–98 bpm), where the label says tempo."""
+    """same brand as your lamp (Acme); same tempo range (69–98 bpm), if the label begins with
+    tempo."""
     same, x = words.same(entity_type), _without_kind(entity_type, label)
     return words.text("shared_one_as" if name else "shared_one", same=same, x=x, about=name)
 
 
 def _without_kind(entity_type: str, label: str) -> str:
-    """A label without its kind, where it begins with that."""
+    """A label without its kind, if it begins with it."""
     for kind in _said_kinds(entity_type):
         if label.casefold().startswith(kind + " "):
             label = label[len(kind) + 1 :]
@@ -490,7 +488,7 @@ def _without_kind(entity_type: str, label: str) -> str:
 
 def _chain(graph: Graph, path: Path, words: Wording) -> str:
     """A path after its action: it is viewed along with X, which is bought along with this."""
-    text, labels = "", list(map(_labels(graph), path.entities))
+    text, labels = "", [graph.vocabulary.shown[entity] for entity in path.entities]
     for k in range(len(labels)):
         if hidden(graph, path, k, words):
             labels[k] = words.pronoun("someone")
@@ -525,7 +523,7 @@ def _chain(graph: Graph, path: Path, words: Wording) -> str:
 
 
 def rule_sentence(rule: Rule, words: Wording = ENGLISH) -> str:
-    """A rule as a person would say it; "this" is what it leads to.
+    """A rule as a person would say it; "this" is the item at its end.
 
     >>> rule_sentence(Rule((0, 1, 3), ("plays", "has_artist", "has_artist⁻¹"),
     ...                    ("user", "item", "artist", "item")))
@@ -571,7 +569,7 @@ def _rule_company(forms: Forms, words: Wording) -> str:
 
 
 def _alike(hops: Sequence[Hop]) -> bool:
-    """Whether a rule leads over people of whom the same is true as of the user."""
+    """Whether a rule leads over people who share a fact with the user."""
     there_and_back = hops[0].forward and hops[1].name == _turned(hops[0].name)
     return there_and_back and hops[2].forward and hops[2].types[0] == "user"
 
@@ -613,7 +611,7 @@ def _rule_something(rule: Rule, hops: Sequence[Hop], words: Wording) -> str:
 
 
 def _rule_hop(rule: Rule, k: int, words: Wording) -> Hop:
-    """A hop of a rule between kinds of entities: item A, brand B, and at the end this."""
+    """A hop of a rule between kinds of entities: item A, brand B and, at the end, this."""
     name, here, there = rule.names[k], rule.types[k], rule.types[k + 1]
     forward, plain = not name.endswith(INVERSE_MARK), name.removesuffix(INVERSE_MARK)
     ends = (here, there) if forward else (there, here)
@@ -634,7 +632,7 @@ def _rule_hop(rule: Rule, k: int, words: Wording) -> Hop:
 
 
 def _to_you(forms: Forms, words: Wording) -> dict[str, str]:
-    """The forms of what one does to you."""
+    """The forms of a verb whose object is you."""
     said = forms.with_object(words.pronoun("you", forms.case))
     return said if forms.to_you is None else said | {"one": forms.to_you, "that": forms.to_you}
 

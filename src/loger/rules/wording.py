@@ -1,7 +1,7 @@
-"""Words and patterns of one language, from TOML; a user's own may override them.
+"""The words and patterns of a language, read from TOML; users can override them.
 
-``words/en.toml``, ``de.toml`` and ``es.toml`` are complete. A file of one's own has a table for
-each language, with only what is to be said otherwise:
+``words/en.toml``, ``de.toml`` and ``es.toml`` are complete. A user's file has a table for each
+language, with only what should be different:
 
     [en.verbs]
     plays = "played"                      # what the head does, in the third person
@@ -33,22 +33,22 @@ from loger.errors import LogerError, UnknownNameError
 LANGUAGES = ("en", "de", "es")
 CASES = ("nom", "acc", "dat")
 FORMS = ("you", "one", "many", "that", "those", "something", "someone", "so")
-"""How a relation is said: to you, of one, of several; in a clause after who, of one, of several;
-what you did it to; and that another does so too."""
+"""The forms of a relation: you do it, one does, several do; in a clause, one who does, those who
+do; something or someone you did it to; and another does so too."""
 _OPTIONAL = ("same", "case", "to_you", "done")
 _SECTIONS = (
     "verbs", "relations", "types", "texts", "tile", "debug", "items", "pronouns", "verb_forms"
 )  # fmt: skip
 STYLES = ("tile", "sentence", "debug")
-"""How much a reason says: a few words, whole sentences, or sentences with every number."""
+"""A few words, whole sentences, or sentences with every number."""
 NAMES = ("nobody", "followed")
-"""Whom reasons may name besides the user who asks: nobody, or people whom that user follows."""
+"""Whom reasons may name besides the user: nobody, or people whom the user follows."""
 FEW = 3
-"""Counts of people below this are shown only in the style debug."""
+"""Smaller counts of people are shown only in the style debug."""
 _LINKS = ("also_bought", "also_viewed", "bought_together", "similar_to")
-"""Relations between items that tiles have words for."""
+"""Relations between items that have tiles of their own."""
 _OWNED = {"purchase", "order", "install", "download", "save", "upload"}
-"""What one did this to is one's own: your desk lamp, but not your The Matrix."""
+"""Verbs whose object becomes the user's own: your desk lamp, but not your The Matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,21 @@ class Forms:
 
     patterns: Mapping[str, str]
     case: str
-    """In which case a pronoun stands for the object."""
+    """The case of a pronoun as object."""
     has: bool
-    """Whether the head simply has the tail, so that the tail's type is to be said."""
+    """Whether the head simply has the tail; then sentences name the tail's type."""
     same: str | None
-    """What two heads of one tail have in common, where the type does not say it."""
+    """What two heads of one tail share, if the tail's type doesn't say it."""
     to_you: str | None
-    """What one does to you, where it is not as to anybody: te sigue."""
+    """The form with the object you, if it is irregular: te sigue."""
     done: str | None
-    """A participle, where a tile can use it: often bought."""
+    """A participle that a tile can use: often bought."""
     owned: bool
-    """Whether the tail is the head's own from then on: your desk lamp."""
+    """Whether the tail becomes the head's own: your desk lamp."""
 
     def with_object(self, x: str, ends: str = "") -> dict[str, str]:
-        """The forms of clauses, with their object; ``ends`` is the comma behind an object that is
-        a clause itself, where the sentence goes on."""
+        """The forms of clauses, with their object. ``ends`` is the comma after an object that is
+        itself a clause, if the sentence continues."""
         said = {form: self.patterns[form] for form in FORMS[:5]}
         return {
             form: text.replace("{x}", x if text.endswith("{x}") else x + ends)
@@ -90,10 +90,10 @@ class Wording:
     names: str = "nobody"
     """One of ``NAMES``."""
     impersonal: bool = False
-    """Whether the reasons are about items, not about what somebody did: see ``about_items``."""
+    """Whether reasons are about items, not about a history; see ``about_items``."""
 
     def text(self, key: str, **slots: object) -> str:
-        """A text of the style with its slots filled in."""
+        """A text in this style, with its slots filled in."""
         pattern: str | None = self.table["items"].get(key) if self.impersonal else None
         if pattern is None and self.debug:
             pattern = self.table["debug"].get(key)
@@ -101,7 +101,7 @@ class Wording:
         return pattern.format(**slots)
 
     def tile(self, key: str, **slots: object) -> str:
-        """A text of tiles with its slots filled in."""
+        """A text for tiles, with its slots filled in."""
         return str(self.table["tile"][key]).format(**slots)
 
     @property
@@ -110,7 +110,7 @@ class Wording:
         return self.style == "debug"
 
     def line(self, text: str) -> str:
-        """A text that stands alone: with a capital letter, unless it is for debugging."""
+        """A text that stands alone, with a capital letter except in the style debug."""
         return text if self.debug else text[:1].upper() + text[1:]
 
     def styled(self, style: str) -> Wording:
@@ -124,7 +124,7 @@ class Wording:
         return self._styles[style]
 
     def about_items(self) -> Wording:
-        """The same words for reasons why items are alike: nobody's history is behind them."""
+        """The same words for reasons why items are alike, without anybody's history."""
         return replace(self, impersonal=True)
 
     @cached_property
@@ -132,15 +132,15 @@ class Wording:
         return {}
 
     def number(self, n: int) -> str:
-        """A count, with the language's sign between thousands."""
+        """A count, with the language's thousands separator."""
         return f"{n:,}".replace(",", self.table["thousands"])
 
     def testing(self, held_out: int) -> str:
-        """What a model with a test part says of itself."""
+        """A note that the model is for testing."""
         return self.text("testing", n=self.number(held_out))
 
     def share(self, value: float) -> str:
-        """A share in percent."""
+        """A share as a percentage."""
         return str(self.table["percent"]).format(n=f"{100 * value:.0f}")
 
     def pronoun(self, word: str, case: str = "nom") -> str:
@@ -188,13 +188,13 @@ class Wording:
         return self._made[key]
 
     def verb(self, name: str, head_type: str, tail_type: str) -> str:
-        """What a relation says without its object: bought. Empty if its head simply has its tail,
-        since the tail's kind says that."""
+        """A relation's verb without its object: bought. Empty if the head simply has the tail,
+        because the tail's kind says so."""
         forms = self.forms(name, head_type, tail_type)
         return "" if forms.has else " ".join(forms.patterns["one"].replace("{x}", "").split())
 
     def link(self, name: str) -> str | None:
-        """The text of tiles for a relation between two items, if there is one of its own."""
+        """The key of the tile for a relation between two items, if it has its own."""
         return _known_as(name, "item", dict.fromkeys(_LINKS))
 
     def _forms(self, name: str, head_type: str, tail_type: str) -> Forms:
@@ -206,7 +206,7 @@ class Wording:
         if has and found is None and spoken is None:
             found = spoken = "has"
         has = has and bool({found, spoken} & {"has", "chose"})
-        text = plain.removesuffix("_says").replace("_", " ")  # of which a word is told
+        text = plain.removesuffix("_says").replace("_", " ")  # the text that contains the word
         if found is None and spoken is None and plain.endswith("_says"):
             found = "says"
         elif found is None and spoken is None and alike_by(name):
@@ -234,12 +234,13 @@ class Wording:
         )
 
     def _usual(self, form: str, one: str, patterns: Mapping[str, str]) -> str:
-        """A form that is not given: that of a clause is as of one, and of several as of one."""
+        """A form that is not given: several do as one does, and clauses are like main clauses."""
         if form == "so":
             return str(self.table["verb_forms"]["so"])
         if form in ("something", "someone"):
             return ""
-        return patterns.get("that", one) if form == "those" else one
+        several = patterns.get("that", patterns.get("many", one))
+        return several if form == "those" else one
 
     def _of_verb(self, verb: str | list[str]) -> dict[str, str]:
         """All forms of a verb."""
@@ -264,10 +265,10 @@ Words = Wording | Mapping[str, Any] | Path | str | None
 def wording_of(
     language: str | None = None, wording: Words = None, style: str | None = None
 ) -> Wording:
-    """The words of a language, English unless said otherwise, with one's own in place of some.
+    """The words of a language, English by default, with the user's changes.
 
-    ``wording`` is a TOML file, or what it would hold: a table for each language, and optionally
-    ``explain.names``. ``style`` is one of "tile", "sentence" (the default) and "debug".
+    ``wording`` is a TOML file or its contents: a table for each language and, optionally,
+    ``explain.names``. ``style`` is "tile", "sentence" (the default) or "debug".
 
     >>> wording_of("de").text("because", reason="du hast Tinte gekauft")
     'du hast Tinte gekauft'
@@ -294,7 +295,7 @@ def _wording_of(language: str | None, wording: Words) -> Wording:
 
 
 def best_language(accepted: str, known: Iterable[str] = LANGUAGES) -> str:
-    """The language of an Accept-Language header that there are words for; else English.
+    """The best known language of an Accept-Language header; English if there is none.
 
     >>> best_language("fr;q=0.9, de-AT, en;q=0.8"), best_language("fr"), best_language("es;q=0")
     ('de', 'en', 'en')
@@ -321,7 +322,7 @@ def _shipped(language: str) -> Wording:
 
 
 def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], str, str]:
-    """A user's tables by language, whom reasons may name, and what to call it all in messages."""
+    """The user's tables by language, whom reasons may name, and the source's name for messages."""
     if isinstance(wording, Mapping):
         own, place = wording, "wording"
     else:
@@ -329,7 +330,7 @@ def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], s
         try:
             own = tomllib.loads(Path(wording).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise LogerError(f"{place}: cannot be read as TOML ({error})") from None
+            raise LogerError(f"{place} is not valid TOML: {error}") from None
     explain = own.get("explain", {})
     names = explain.get("names", NAMES[0]) if isinstance(explain, Mapping) else None
     if names not in NAMES or set(explain) - {"names"}:
@@ -348,7 +349,7 @@ def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], s
 
 
 def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A language's table with a user's words in place of some."""
+    """A language's table with the user's changes."""
     out = dict(table)
     for section, words in own.items():
         if section not in out:
@@ -366,11 +367,11 @@ def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dic
 
 
 def _checked(wording: Wording, place: str) -> Wording:
-    """The wording, or an error that names what is missing or has a slot that nothing fills."""
+    """The wording itself; raises an error if a text is missing or has an unknown slot."""
     complete, where = ENGLISH.table, f"{place}, [{wording.language}]"
     for key in ("thousands", "percent", *_SECTIONS):
         if key not in wording.table:
-            raise LogerError(f"{where}: {key!r} is missing; see words/de.toml for all there is")
+            raise LogerError(f"{where}: {key!r} is missing; words/de.toml is a complete example")
     for section in ("texts", "tile"):
         for key in complete[section]:
             if key not in wording.table[section]:
@@ -392,7 +393,7 @@ def _checked(wording: Wording, place: str) -> Wording:
 
 
 def _allowed(section: str, key: str) -> set[str]:
-    """The slots that a text may have: those of any shipped language, in any style."""
+    """The slots that a text may have: those of any shipped language and style."""
     sections = (section,) if section == "tile" else ("texts", "debug", "items")
     tables = [_shipped(language).table[s] for language in LANGUAGES for s in sections]
     return {slot for t in tables if key in t for slot in _slots(t[key])} | {*FORMS, "x"}
@@ -441,13 +442,13 @@ _SAME = {
     "is_interested_in": "interested_in", "interest": "interested_in", "live_in": "lives_in",
     "is_member_of": "member_of", "speak": "speaks", "prefer": "prefers", "own": "owns",
 }  # fmt: skip
-"""Names that say the same as another."""
+"""Other names of the same relations."""
 UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}
 """Nouns whose plural is the same."""
 
 
 def alike_by(name: str) -> str:
-    """What of two items is similar, by the name of the relation between them; else nothing.
+    """What is similar about two items, by the name of their relation; empty if it says nothing.
 
     >>> alike_by("similar_description"), alike_by("looks_like"), alike_by("similar_to")
     ('description', 'picture', '')
@@ -460,7 +461,7 @@ def alike_by(name: str) -> str:
 
 
 def _known_as(name: str, tail_type: str, known: Mapping[str, object]) -> str | None:
-    """The name under which a relation's words are kept, if they are: purchases are purchase."""
+    """The key of a relation's words, if there are any: purchases are purchase."""
     plain = name.split("[")[0]
     for one in (name, plain, plain.removesuffix(f"_{tail_type}")):
         singular = one[:-2] if one.endswith("ches") else one.removesuffix("s")
@@ -471,17 +472,17 @@ def _known_as(name: str, tail_type: str, known: Mapping[str, object]) -> str | N
 
 
 def _made_up(name: str, head_type: str, tail_type: str) -> str:
-    """A verb of nothing but the relation's name."""
+    """A verb made from the relation's name."""
     plain = name.split("[")[0].removesuffix(f"_{tail_type}")
     first, _, rest = plain.partition("_")
-    # A movie is directed by someone; people act for themselves: they subscribed to something.
+    # A movie is directed by someone, but people subscribed to something.
     passive = rest == "by" or (first.endswith("ed") and rest in _PREPOSITIONS)
     return ("is " if passive and head_type != "user" else "") + plain.replace("_", " ")
 
 
 @lru_cache(maxsize=1024)
 def to_you(verb: str) -> str:
-    """A verb in the third person as it is said to you: follows → follow, has → have."""
+    """A verb in the third person, changed for the subject you: follows → follow, has → have."""
     first, space, rest = verb.partition(" ")
     if first in _TO_YOU:
         first = _TO_YOU[first]
@@ -495,7 +496,7 @@ def to_you(verb: str) -> str:
 
 
 def _auxiliary(verb: str) -> str:
-    """The verb that stands for another: so is, so does, so did."""
+    """The auxiliary verb that stands for a verb: so is, so does, so did."""
     first = verb.partition(" ")[0]
     if first in ("is", "has", "was", "can"):
         return {"has": "does"}.get(first, first)

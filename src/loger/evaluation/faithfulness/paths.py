@@ -221,11 +221,8 @@ def recovered(
 ) -> dict[str, Doubles]:
     """Whether planted reasons are recovered; one value per purchase, or per reason."""
     users, items, causes = planted_cases(demo, split, rules, graph=graph)
-    found = measures.reason_recovery(explain(users, items, n_paths), causes)
-    out = {
-        "recovered_rule": found.rule_first.astype(np.float64),
-        "recovered_path": found.path_any.astype(np.float64),
-    }
+    rule, path = measures.reason_recovery(explain(users, items, n_paths), causes)
+    out = {"recovered_rule": rule, "recovered_path": path}
     if not isinstance(acts, NamesReasons) or not causes:
         return out
     caused, uncaused = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))

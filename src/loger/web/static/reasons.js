@@ -52,7 +52,7 @@ function evidence(reason) {
     rows.push({ value: reason.encoder, text: say("Similar overall (learned; no single fact behind it)"), paths: [] });
   }
   if (reason.sequence) {
-    rows.push({ value: reason.sequence, text: "people who had it went on to things like this", paths: [] });
+    rows.push({ value: reason.sequence, text: say("People who had it went on to things like this"), paths: [] });
   }
   rows.sort((a, b) => b.value - a.value);
   if (reason.mean) rows.push({ value: -reason.mean, text: say("What the same paths contribute to the average item"), paths: [] });
