@@ -380,19 +380,19 @@ def test_bundles_of_other_data_or_of_the_same_model_are_refused(
         fitted_methods(["pgpr"], of_bundles([default_bundle]), None)
 
 
-def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path) -> None:
+def test_the_command_says_where_raters_go(study: Study, tmp_path: Path) -> None:
     file = str(tmp_path / "study.sqlite")
     process = subprocess.Popen(
-        [sys.executable, "-m", "loger", "study", "serve", file, "--port", "0", "--json"],
+        [sys.executable, "-m", "loger", "study", "serve", file, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     try:
-        told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
-        assert told["study"] == file
-        connection = HTTPConnection(told["url"].removeprefix("http://").rstrip("/"), timeout=30)
+        told = re.search(r"http://(\S+)/\. Answers go to (.+)\. Press", process.stdout.readline())
+        assert told is not None and told[2] == file
+        connection = HTTPConnection(told[1], timeout=30)
         connection.request("GET", "/")
         with connection.getresponse() as answer:
             assert answer.status == 200
@@ -400,7 +400,7 @@ def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert "stopped; for the results, run loger study results" in said
+    assert f"to see the results, run loger study results {file}" in said
 
 
 def made_study(path: Path) -> Study:
