@@ -30,7 +30,7 @@ from packaged import PACKAGED
 from tables import COMMIT, METRICS, TABLES
 from where import DATA
 
-PEERS = ("esasrec", "hstu", "gsasrec")
+PEERS = ("esasrec", "hstu")
 COLUMNS = [
     "test NDCG", "Recall", "HR", "Precision", "validation NDCG", "chosen", "minutes, tuning",
     "minutes, fit",

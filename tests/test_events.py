@@ -240,7 +240,9 @@ def test_facts_of_a_new_relation_that_disagree_hold_up_no_fold(model: LOGER, bun
     store = EventStore(events_path(bundle))
     store.append(facts)
     told = fold(bundle, store.path, now=200.0, when=WHEN)
-    assert len(told.refused) == 1 and f"{tails[1]}: leads from item to" in str(told.refused[0])
+    assert len(
+        told.refused
+    ) == 1 and f"{tails[1]}: a fact of the new relation leads from item to" in str(told.refused[0])
     graph = whole(LOGER.load(bundle).graph_)
     kind = "item" if order == 1 else "made_of"
     (made_of,) = (r for r in graph.relations if r.name == "made_of")

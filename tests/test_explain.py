@@ -215,7 +215,10 @@ def test_why_not_compares_an_item_with_the_list():
         WEIGHTS[list(RULES).index(part.rule)] for part in why.silent
     ]
     lines = str(why).split("\n")
-    assert lines[0] == f"item{best[-1]} is at rank {len(best)}, {why.gap:.3f} below the last of 4"
+    assert (
+        lines[0]
+        == f"item{best[-1]} is at rank {len(best)}, {why.gap:.3f} below the last of the top 4"
+    )
     assert lines[1:] == [
         f"  {part.contribution:+.3f}  is what items in the list usually get from this rule: "
         f"{part.rule.sentence()}"

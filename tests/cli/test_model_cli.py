@@ -459,7 +459,7 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     every = parsed("recommend", bundle, user, "-k", 100)[0]["items"]
     low = every[-1]["item"]
     assert parsed("why-not", bundle, user, low, "-k", 3)["explanation"]["rank"] == 100
-    assert "below the last of 3" in run("why-not", bundle, user, low, "-k", 3).stdout
+    assert "below the last of the top 3" in run("why-not", bundle, user, low, "-k", 3).stdout
     mine = told["history"][0]["item"]
     changed = parsed("what-if", bundle, user, "--remove", mine, "-k", 3)
     assert changed["before"] == [row["item"] for row in told["items"]]

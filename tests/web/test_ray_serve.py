@@ -18,14 +18,14 @@ SCRIPT = Path(__file__).with_name("ray_serve_script.py")
 def test_other_engines_are_refused(tmp_path, engine):
     told = CliRunner().invoke(app, ["serve", str(tmp_path), "--engine", engine])
     assert told.exit_code == 2
-    assert f"--engine is processes, ray or ray=ADDRESS, got '{engine}'" in told.stderr
+    assert f"--engine must be processes, ray or ray=ADDRESS, got '{engine}'" in told.stderr
 
 
 def test_replicas_take_no_events(tmp_path):
     asked = ["serve", str(tmp_path), "--engine", "ray", "--set", "events_file=events"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 2
-    assert "replicas on Ray record no events" in told.stderr
+    assert "replicas on Ray don't record events" in told.stderr
 
 
 def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):

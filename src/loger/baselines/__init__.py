@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from loger.baselines.ripplenet import RippleNet as RippleNet
     from loger.baselines.sasrec import HSTU as HSTU
     from loger.baselines.sasrec import ESASRec as ESASRec
-    from loger.baselines.sasrec import GSASRec as GSASRec
     from loger.baselines.sasrec import SASRec as SASRec
     from loger.baselines.sequence import SequenceRules as SequenceRules
     from loger.baselines.slim import LocalSLIM as LocalSLIM
@@ -34,7 +33,6 @@ _HOMES = {
     "CollectiveEASE": "ease",
     "EASE": "ease",
     "ESASRec": "sasrec",
-    "GSASRec": "sasrec",
     "HSTU": "sasrec",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",

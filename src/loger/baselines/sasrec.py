@@ -6,7 +6,6 @@ One trainer, with the parts in which the methods differ as class attributes:
 |---------|-----------|-------------------------------------------------|---------|------------|
 | SASRec  | attention | softmax over the target and sampled items       | 1       | no         |
 | eSASRec | LiGR      | softmax over all items, or a sample if many     | 10      | yes        |
-| gSASRec | attention | gBCE                                            | 1       | yes        |
 | HSTU    | HSTU      | as eSASRec                                      | 10      | yes        |
 """
 
@@ -24,7 +23,6 @@ from torch.nn.functional import (
     dropout,
     embedding_bag,
     layer_norm,
-    logsigmoid,
     scaled_dot_product_attention,
     silu,
 )
@@ -44,8 +42,6 @@ NEGATIVES = 1024
 """SASRec: items drawn uniformly that a batch shares; all of them if there are no more."""
 BLOCKS, HEADS = 2, 2
 """As in the papers."""
-GBCE_NEGATIVES, GBCE_T = 256, 0.75
-"""gSASRec: items drawn for a batch and the calibration t, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ class SASRecConfig(TrainerConfig):
     rate: float = 2e-3
     final_rate: float = 1e-4
     targets: int = 1
-    """K: each place predicts the next K items; the k-th counts k^-½. SASRec and gSASRec: 1."""
+    """K: each place predicts the next K items; the k-th counts k^-½. SASRec: 1."""
     facts: bool = False
     """Whether an item's vector includes the vectors of its facts."""
 
@@ -201,28 +197,6 @@ class ESASRec(SASRec):
     def loss(self, states: Tensor, table: Tensor, answers: Answers) -> Tensor:
         """Cross-entropy of the weighted targets in a softmax over the batch's items."""
         return full_softmax(states, table, answers)
-
-
-class GSASRec(SASRec):
-    """Petrov & Macdonald, RecSys 2023, "gSASRec: Reducing Overconfidence in Sequential
-    Recommendation Trained with Negative Sampling": SASRec with the loss gBCE,
-
-        −β log σ(s⁺) − Σ_{N negatives} log(1 − σ(s⁻)),   β = α(t(1 − 1/α) + 1/α),   α = N / (n − 1).
-
-    Differences: a batch shares its negatives; facts as in eSASRec.
-    """
-
-    name = "gSASRec"
-    defaults: ClassVar[SASRecConfig] = SASRecConfig(epochs=16, length=200, facts=True)
-    GRID = ESASRec.GRID
-
-    def drawn(self, n_items: int, rng: np.random.Generator) -> Ids:
-        """A sample without repetition."""
-        return rng.choice(n_items, min(GBCE_NEGATIVES, n_items), replace=False)
-
-    def loss(self, states: Tensor, table: Tensor, answers: Answers) -> Tensor:
-        """gBCE."""
-        return gbce(states, table, answers)
 
 
 class HSTU(ESASRec):
@@ -467,17 +441,6 @@ def full_softmax(states: Tensor, table: Tensor, answers: Answers) -> Tensor:
     logs[len(true) :] = np.log((answers.n_items - len(true)) / max(len(others), 1))
     out: Tensor = Softmax.apply(states, table[chosen], logs, place, answers.weights)  # type: ignore[no-untyped-call]
     return out
-
-
-def gbce(states: Tensor, table: Tensor, answers: Answers) -> Tensor:
-    """Mean gBCE of the next item against the items drawn."""
-    true = answers.true[:, 0]
-    sampling = len(answers.drawn) / max(answers.n_items - 1, 1)  # α
-    beta = sampling * (GBCE_T * (1 - 1 / sampling) + 1 / sampling)
-    near = (states * table[true]).sum(1)
-    far = logsigmoid(-states @ table[answers.drawn].mT)  # [states, drawn]
-    far = far.masked_fill(true[:, None] == answers.drawn, 0.0)
-    return (-beta * logsigmoid(near) - far.sum(1)).mean() / (1 + len(answers.drawn))
 
 
 @torch.no_grad()

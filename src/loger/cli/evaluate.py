@@ -38,7 +38,7 @@ FAITHFUL = {
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
-    "esasrec, gsasrec, hstu, encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, "
+    "esasrec, hstu, encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, "
     "loger, loger-paper, paper-literal"
 )
 """The names of loger.evaluation.methods.METHODS, written out to keep --help fast."""

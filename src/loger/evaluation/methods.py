@@ -121,7 +121,6 @@ METHODS: Mapping[str, Method] = {
     "lightgcn": Method("loger.baselines.lightgcn:LightGCN"),
     "sasrec": Method("loger.baselines.sasrec:SASRec"),
     "esasrec": Method("loger.baselines.sasrec:ESASRec"),
-    "gsasrec": Method("loger.baselines.sasrec:GSASRec"),
     "hstu": Method("loger.baselines.sasrec:HSTU"),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),
