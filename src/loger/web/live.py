@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from loger.engine.files import claim
@@ -272,6 +273,8 @@ class _Folder:
         """Stop a running merge; the next one starts again."""
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(5)
 
 
 class Allowance:
