@@ -290,7 +290,8 @@ def test_the_summary_of_a_fit_is_what_the_model_learned(default_model, default_b
     assert summary["encoder_weight"] == model.ranker_.fusion.encoder_weight
     assert summary["rounds"] == model.trace_[-1].number
     assert summary["held_out_ndcg"] is None and isnan(model.trace_[-1].ndcg)  # few labels
-    assert (summary["fitted_for"], summary["held_out"]) == ("use", 0)
+    held_out = len(model.ranker_.held_out)  # the model was fitted on a split
+    assert (summary["fitted_for"], summary["held_out"]) == ("testing", held_out) and held_out
     assert summary["measured"]["ndcg"] == model.measured_.ndcg
     tried = [(row["setting"], row["value"], row["ndcg"]) for row in summary["tried"]]
     assert tried == [tuple(row) for row in model.tried_]

@@ -615,6 +615,8 @@ def test_a_column_of_ratings_is_nobody() -> None:
 
 def test_a_column_that_names_parts_in_any_usual_word_is_the_split() -> None:
     names = ["training", "train", "dev", "testing"]
-    dataset = from_tables(plays(split=[names[k % 75 % 4] for k in range(N_PLAYS)]), tracks())
+    squares = sorted({k * k % N_TRACKS for k in range(N_PLAYS)})  # the tracks, each in one part
+    parts = [names[squares.index(k * k % N_TRACKS) % 4] for k in range(N_PLAYS)]
+    dataset = from_tables(plays(split=parts), tracks())
     assert dataset.interactions.parts is not None
     assert set(dataset.interactions.parts.tolist()) == {0, 1, 2}
