@@ -377,9 +377,10 @@ README_FIGURES = (
     "{faithfulness-actions: infidelity R²: ml1m, 60 users: .2f} to "
     "{faithfulness-actions: infidelity R²: amazon-cellphones, 200 users: .2f} on four",
     "at most {faithfulness-actions: … contributions permuted: amazon-cellphones, 200 users: .2f}",
-    "{default: amazon-beauty: NDCG: .1f} against "
-    "{controls-amazon-beauty: collective EASE^R: NDCG: .1f} for the best baseline",
-    "{default: ml1m: NDCG: .1f} against {controls-ml1m: sequence rules: NDCG: .1f} on `ml1m`",
+    "{default: amazon-beauty: NDCG: .1f}%, compared with "
+    "{controls-amazon-beauty: collective EASE^R: NDCG: .1f}% for the best baseline",
+    "{default: ml1m: NDCG: .1f}% compared with "
+    "{controls-ml1m: sequence rules: NDCG: .1f}% on `ml1m`",
     "R² is {rebuilt: amazon-beauty, the graph rebuilt: R²: .2f} on `amazon-beauty`",
     "{speed: default fit on amazon-beauty, one core, processor seconds, compared with 120: "
     "ours: .0f} s",

@@ -440,7 +440,7 @@ def test_interactions_without_times_are_later_than_all_the_model_knows(model):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"interactions": 5}, "a file, a frame or rows"),
+        ({"interactions": 5}, "a file, a data frame or rows"),
         (
             {"interactions": [{"user": "a", "item": "b"}, ("a", "b")]},
             "a row should be a dict or a tuple of user",

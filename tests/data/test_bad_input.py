@@ -351,7 +351,7 @@ REFUSED = {
     "KGAT without any item": (
         KGAT | {"train.txt": "0\n1\n", "test.txt": "0\n"},
         "shop",
-        ["no user in train.txt and test.txt has an item", "user item item"],
+        ["train.txt and test.txt contain no interactions", "followed by item IDs"],
     ),
     "PGPR without any item": (
         PGPR | {"train_labels.txt": "0\n", "test_labels.txt": "1\n"},

@@ -125,7 +125,7 @@ def test_what_a_table_lacks_is_said_and_an_index_with_a_name_is_a_column() -> No
         DataError, match=r"no column of the items \(title, artist\) has the same ids"
     ):
         from_tables(plays, tracks.drop(columns="id"), user="listener")
-    with pytest.raises(DataError, match="the table of interactions has no rows"):
+    with pytest.raises(DataError, match="the table of interactions is empty"):
         from_tables(plays.head(0), tracks)
     indexed = from_tables(plays.set_index("listener"), tracks, user="listener")
     assert content(indexed) == content(from_tables(plays, tracks, user="listener"))

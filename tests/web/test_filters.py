@@ -168,7 +168,7 @@ def test_a_filter_that_cannot_be_read_says_where_and_what_to_write(model):
         ("has_brnd=x", "did you mean 'has_brand'"),
         (f"brand={brand}x", f"unknown brand '{brand}x'; did you mean '{brand}'"),
         ("mask=stok", "unknown mask 'stok'; did you mean 'stock'"),
-        ("purchase=x", "no fact of an item is a 'purchase'; filters may name "),
+        ("purchase=x", "items have no field 'purchase'; you can filter by "),
     ):
         with pytest.raises(LogerError, match=said):
             model.recommend(model.users[0], include=text, masks={"stock": {item_names(model)[0]}})

@@ -124,7 +124,7 @@ def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
         source = source.collect()
     if not is_frame(source):
         raise DataError(
-            "is not a frame of polars or pandas",
+            "is not a polars or pandas DataFrame",
             path=name,
             value=type(source).__name__,
             remedy="give a DataFrame, or read files with loger.data.load",

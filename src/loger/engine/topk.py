@@ -70,7 +70,8 @@ class RunningBest:
     def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
         """Add the scores of more columns, which come after all columns added before."""
         if scores.ndim != 2 or len(scores) != len(self._sizes):
-            raise LogerError(f"scores of {len(self._sizes)} rows are needed, got {scores.shape}")
+            rows = len(self._sizes)
+            raise LogerError(f"scores must have 2 dimensions, with {rows} rows, got {scores.shape}")
         kept = self._values, self._columns, self._sizes, self._bars
         if not _offer(scores, first_column, self.k, *kept):
             row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]

@@ -214,7 +214,7 @@ class Compared:
         numbers = np.array([_number(value) for value in values], dtype=np.float64)
         if np.isnan(numbers).all():
             raise LogerError(
-                f"{self.name}{self.sign}{self.number:g} compares numbers, and no {self.name} is one"
+                f"can't apply {self.name}{self.sign}{self.number:g}: no {self.name} is a number"
             )
         return _ORDER[self.sign](numbers, self.number)
 
@@ -473,7 +473,7 @@ def fact_relations(graph: KnowledgeGraph, name: str, catalogue: Catalogue = NOTH
         return [by_name[f"has_{plain}"]]
     if name in graph.vocabulary.types or name in (r.name for r in graph.relations):
         raise LogerError(
-            f"no fact of an item is a {name!r}; filters may name {', '.join(fact_names(graph))}"
+            f"items have no field {name!r}; you can filter by {', '.join(fact_names(graph))}"
         )
     known = [*fact_names(graph, catalogue), "item", "mask"]
     raise UnknownNameError("relation or type", name, known)

@@ -48,7 +48,7 @@ def _check_relations(vocabulary: Vocabulary, relations: Sequence[Relation]) -> N
     types = set(vocabulary.types)
     for relation in relations:
         if {relation.head_type, relation.tail_type} - types:
-            raise LogerError(f"{relation} is of types that do not exist; there are {sorted(types)}")
+            raise LogerError(f"{relation} uses an unknown entity type; known are {sorted(types)}")
     first = relations[INTERACTION]
     if (first.head_type, first.tail_type) != ("user", "item"):
         raise LogerError(f"relation 0 must lead from user to item, got {first}")

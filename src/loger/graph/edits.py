@@ -430,7 +430,7 @@ def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
     """Refuse what is not a relation between items, made of distinct facts that count something."""
     r, heads, tails = derived.relation, np.asarray(derived.heads), np.asarray(derived.tails)
     if (r.head_type, r.tail_type, r.derived) != ("item", "item", True):
-        raise LogerError(f"a derived relation leads from item to item, got {r}")
+        raise LogerError(f"a derived relation must lead from item to item, got {r}")
     if r.name in [other.name for other in graph.relations]:
         raise LogerError(f"there is a relation {r.name!r} already")
     if not len(heads) == len(tails) == len(derived.weights) == len(derived.support):
@@ -440,7 +440,8 @@ def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
     positive = np.isfinite(derived.weights) & (np.asarray(derived.weights) > 0)
     if not (inside & positive & (heads != tails)).all() or len(np.unique(keys)) < len(keys):
         raise LogerError(
-            f"the facts of {r.name!r} must be distinct pairs of different items of weight above 0"
+            f"the facts of {r.name!r} must be unique, link two different items "
+            f"and have a weight above 0"
         )
 
 

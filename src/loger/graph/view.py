@@ -280,8 +280,8 @@ def checked_users(graph: Graph, users: ArrayLike) -> NDArray[np.int64]:
     found = checked_ids(users, graph.n_users, "user")
     if isinstance(graph, UserView) and (found != graph.user).any():
         raise LogerError(
-            f"the graph is as user {graph.user} sees it, got user {found[found != graph.user][0]}; "
-            f"ask about others in its base"
+            f"this is the view of user {graph.user}, got user {found[found != graph.user][0]}; "
+            f"use the whole graph for others (view.base)"
         )
     return found
 

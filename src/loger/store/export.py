@@ -73,7 +73,9 @@ class Exported(NamedTuple):
 def check_format(path: Path) -> None:
     """Refuse a file name whose ending is not that of a known format."""
     if path.suffix not in _WRITERS:
-        raise LogerError(f"{path} must end in .parquet, .csv or .jsonl; a folder has no ending")
+        raise LogerError(
+            f"{path} must end in .parquet, .csv or .jsonl; to write a folder, leave out the ending"
+        )
 
 
 def export_lists(

@@ -77,7 +77,9 @@ class Study:
             ) from None
         if kind is None or kind[0] != KIND:
             raise DataError(
-                "not a study of this version", path=self.path, value=kind, remedy="make it again"
+                "comes from another version of loger",
+                path=self.path,
+                remedy="run loger study make again",
             )
 
     @classmethod

@@ -229,7 +229,7 @@ def _source(source: object, what: str, columns: Columns) -> Path | Frame | None:
         return Path(source)
     if not isinstance(source, Iterable):
         raise DataError(
-            f"{what} should be a file, a frame or rows", value=source, remedy="give one of these"
+            f"{what} must be a file, a data frame or rows", value=source, remedy="pass one of these"
         )
     rows = list(source)
     if not rows:

@@ -133,7 +133,7 @@ def _numbers(table: pl.DataFrame, path: Path | str | None) -> NDArray[np.float32
     if not good.all() or not n:
         at = int((~good).arg_max() or 0)
         raise DataError(
-            "each row should have an id and the same number of numbers",
+            "each row needs an ID and a vector of the same length as the others",
             path=path,
             line=int(table["line"][at]),
             value=str(table.drop("line").row(at))[:80],

@@ -122,7 +122,7 @@ def propose(
         (interactions, items, users), ("interactions", "items", "users"), paths, strict=True
     ):
         if given is not None and not len(given):
-            raise DataError(f"the table of {what} has no rows", path=path, remedy="add some")
+            raise DataError(f"the table of {what} is empty", path=path, remedy="add rows to it")
     _check_distinct(paths)
     item, item_id = matched("item", interactions, items, item, (user,), paths[0], paths[1])
     user, user_id = matched("user", interactions, users, user, (item,), paths[0], paths[2])

@@ -35,9 +35,9 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     )
     if not interactions["item"].count():
         raise DataError(
-            "no user in train.txt and test.txt has an item",
+            "train.txt and test.txt contain no interactions",
             path=folder,
-            remedy="write lines of user item item …",
+            remedy="start each line with a user ID, followed by item IDs",
         )
     items = _numbers("", folder, interactions["item"].drop_nulls()) if items is None else items
     users = _numbers("", folder, interactions["user"]) if users is None else users
