@@ -220,7 +220,7 @@ def test_a_path_at_a_place_where_there_is_none_is_refused():
     assert total > 0
     assert nth_paths(graph, rules, *one, [total - 1]).shape == (1, 4)
     for nth in ([total], [-1], [0, 0]):
-        with pytest.raises(LogerError, match="place|index"):
+        with pytest.raises(LogerError, match=r"place|index"):
             nth_paths(graph, rules, *one, nth)
     with pytest.raises(LogerError, match="rule numbers lie in"):
         nth_paths(graph, rules, [len(rules)], [0], [0], [0])
