@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN = 50
-"""Rules that are mined, or shown, unless told otherwise."""
+"""Default number of rules to mine or show."""
 
 
 @options.command()

@@ -127,7 +127,7 @@ def compare(
         registry: the methods that there are.
         checkpoint: folder in which LOGER keeps finished stages, for fits that share them.
         engine: where to run.
-        progress: is told how far the comparison is.
+        progress: receives how far the comparison is.
     """
     settings = settings or {}
     _check(methods, settings, registry, protocols)

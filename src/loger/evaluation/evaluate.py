@@ -77,7 +77,7 @@ def evaluate(
         seed: of the candidates and of the bootstrap.
         samples: number of bootstrap samples behind the intervals.
         engine: where to run.
-        progress: is told how far fits are.
+        progress: receives how far fits are.
     """
     _check(recommenders, part, protocol, candidates)
     owners, items = split.pairs(part)

@@ -96,7 +96,7 @@ def faithfulness_report(
         probes: what the recommender offers beyond its reasons; by default ``Probes.of`` it.
         name: the title of the report.
         engine: where to run.
-        progress: is told how far the measurement is.
+        progress: receives how far the measurement is.
     """
     config = config or FaithfulnessConfig()
     probes = probes or Probes.of(recommender)
