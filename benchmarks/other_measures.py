@@ -196,7 +196,7 @@ class RebuiltActions(LogerActions):
         return scores
 
 
-MEANINGS = ("the user's view", "the graph rebuilt", "… its scores times one factor")
+MEANINGS = ("action ignored", "graph rebuilt", "graph rebuilt, scale corrected")
 
 
 def predicted(

@@ -377,13 +377,13 @@ README_FIGURES = (
     "{faithfulness-actions: infidelity R²: ml1m, 60 users: .2f} to "
     "{faithfulness-actions: infidelity R²: amazon-cellphones, 200 users: .2f} on four",
     "at most {faithfulness-actions: … contributions permuted: amazon-cellphones, 200 users: .2f}",
-    "{default: amazon-beauty: NDCG: .1f}%, compared with "
+    "On `amazon-beauty`, its NDCG@10 is {default: amazon-beauty: NDCG: .1f}%, compared with "
     "{controls-amazon-beauty: collective EASE^R: NDCG: .1f}% for the best baseline",
-    "{default: ml1m: NDCG: .1f}% compared with "
-    "{controls-ml1m: sequence rules: NDCG: .1f}% on `ml1m`",
-    "R² is {rebuilt: amazon-beauty, the graph rebuilt: R²: .2f} on `amazon-beauty`",
+    "On `ml1m` (MovieLens 1M), it is {default: ml1m: NDCG: .1f}%, compared with "
+    "{controls-ml1m: sequence rules: NDCG: .1f}%.",
+    "R² is {rebuilt: amazon-beauty, graph rebuilt: R²: .2f} on `amazon-beauty`",
     "{speed: default fit on amazon-beauty, one core, processor seconds, compared with 120: "
-    "ours: .0f} s",
+    "ours: .0f} s on one CPU core",
     "{speed: its peak memory, GiB, compared with 3: ours: .1f} GiB of memory",
     "{speed: default fit at full size, s by the clock, compared with 600: ours: .0f} s on two "
     "cores, "

@@ -255,11 +255,11 @@ def _fit_story(model: LOGER) -> str:
     if n := len(model.ranker_.held_out):
         told = "" if model.measured_ is None else f" ({model.measured_})"
         return (
-            f"for testing: {n:,} interactions are held out, and the model does not know them{told}"
+            f"for testing: {n:,} interactions are held out, so the model hasn't seen them{told}"
         )
     if model.measured_ is None:
-        return "for use: it has learned from all interactions; nothing was held out to measure on"
-    return f"measured: {model.measured_}; then it has learned from all interactions, for use"
+        return "fitted to all interactions; nothing was held out, so accuracy wasn't measured"
+    return f"measured: {model.measured_}; the model was then fitted again to all interactions"
 
 
 def _encoder_story(model: LOGER) -> str:

@@ -76,8 +76,8 @@ class MiningConfig:
         config = self.for_pairs(n)
         if config == self.for_pairs(FEW):
             return ""
-        needed = f"support {config.min_support}, lift {config.min_lift:g}"
-        return f"{n:,} training pairs are few, so rules need less: {needed}"
+        needed = f"support ({config.min_support}) and lift ({config.min_lift:g})"
+        return f"with only {n:,} training pairs, rules need less {needed}"
 
 
 @dataclass(frozen=True, slots=True)

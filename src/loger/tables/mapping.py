@@ -292,10 +292,10 @@ class TableMapping:
         return _parsed(given, path)
 
     def _repr_html_(self) -> str:
-        return html_table(["table", "column", "taken as", "relation", "why"], self.rows())
+        return html_table(["table", "column", "becomes", "relation", "why"], self.rows())
 
     def __str__(self) -> str:
-        lines = [("table", "column", "taken as", "relation", "why"), *self.rows()]
+        lines = [("table", "column", "becomes", "relation", "why"), *self.rows()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()
