@@ -254,9 +254,7 @@ def _fit_story(model: LOGER) -> str:
     """What the model has learned from, and how it was measured, as a sentence."""
     if n := len(model.ranker_.held_out):
         told = "" if model.measured_ is None else f" ({model.measured_})"
-        return (
-            f"for testing: {n:,} interactions are held out, so the model hasn't seen them{told}"
-        )
+        return f"for testing: {n:,} interactions are held out, so the model hasn't seen them{told}"
     if model.measured_ is None:
         return "fitted to all interactions; nothing was held out, so accuracy wasn't measured"
     return f"measured: {model.measured_}; the model was then fitted again to all interactions"
