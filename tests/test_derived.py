@@ -4,6 +4,7 @@ import json
 import re
 import tracemalloc
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 
 from loger.baselines import LinearIALS
 from loger.baselines._shared import ordered_events
+from loger.baselines.sequence import people_behind
 from loger.baselines.slim import LocalSLIM, shortened
 from loger.config import LOGERConfig
 from loger.data import from_frames
@@ -67,13 +69,15 @@ def with_other_test_items(parts):
 
 def brute_sequence(parts, config):
     """S_ij of METHOD 15, and the people behind it, by the plainest loops."""
-    users, items, _ = ordered_events(parts)
+    users, items, times = ordered_events(parts)
     n = parts.dataset.n_items
     counts, people = np.zeros((n, n)), {}
     for p in range(len(users)):
-        for q in range(p + 1, len(users)):
-            if users[q] == users[p] and q - p <= config.window:
+        for q in range(len(users)):
+            soon = 0 < q - p <= config.window
+            if users[q] == users[p] and soon:
                 counts[items[p], items[q]] += (q - p) ** -config.distance
+            if users[q] == users[p] and (soon or times[q] == times[p]):  # "with it or …"
                 people.setdefault((items[p], items[q]), set()).add(users[p])
     out, into = counts.sum(axis=1), counts.sum(axis=0)
     below = (out[:, None] + config.shrink) * np.where(into > 0, into, 1)[None] ** config.popularity
@@ -90,6 +94,25 @@ def test_followed_by_is_the_weight_of_the_sequence_control(parts, graph):
             found[i, v - first] = graph.weight(i + first, r, v)
             assert graph.people(i + first, r, v) == people[i, v - first]
     assert found / found.max() == pytest.approx(slow / slow.max(), rel=1e-4, abs=1e-7)
+
+
+def test_who_took_both_at_one_time_took_each_with_the_other():
+    """The order of rows within a moment is no order, so "with it" holds both ways."""
+    rng = np.random.default_rng(3)
+    users, items, times = (rng.integers(n, size=60) for n in (4, 5, 6))
+    rows = np.lexsort((times, users))
+    users, items, times = users[rows], items[rows], times[rows]
+    starts, followers = np.arange(6) * 5, np.tile(np.arange(5), 5)  # every pair is an entry
+    for window in (1, 3):
+        found = people_behind(starts, followers, users, items, times, window).reshape(5, 5)
+        for i, j in product(range(5), repeat=2):
+            who = {
+                users[p]
+                for p, q in product(range(60), repeat=2)
+                if p != q and users[p] == users[q] and (items[p], items[q]) == (i, j)
+                and (times[p] == times[q] or 0 < q - p <= window)
+            }  # fmt: skip
+            assert i == j or found[i, j] == len(who)
 
 
 def test_goes_with_is_the_positive_part_of_a_ridge_regression(parts, graph):

@@ -16,7 +16,7 @@ from loger.rules.wording import plural
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import from_tables
-from loger.tables.values import as_moments
+from loger.tables.values import as_moments, as_numbers
 
 N_TRACKS, N_PLAYS = 40, 300
 
@@ -271,6 +271,8 @@ def test_a_time_that_most_rows_lack_is_left_out_with_the_reason() -> None:
         ({"title": ["x"] * N_TRACKS, "what": [f"AB {k}" for k in range(N_TRACKS)]}, ""),
         ({"title": ["x"] * N_TRACKS,
           "what": [f"Lied der Dinge {chr(97 + k % 26)}{k}" for k in range(N_TRACKS)]}, "what"),
+        ({"title": ["x"] * N_TRACKS, "what": [f"Rosa 'Éclair' {k}" for k in range(N_TRACKS)]},
+         "what"),
         ({"title": ["x"] * N_TRACKS, "brand_name": [f"B{k % 9}" for k in range(N_TRACKS)]}, ""),
     ],
 )  # fmt: skip
@@ -420,6 +422,13 @@ def test_numbers_stay_numbers_though_a_few_are_unknown_or_all_have_a_unit() -> N
     assert "length 100–160 s" in labels
 
 
+def test_a_decimal_comma_is_one_also_beside_decimal_points() -> None:
+    weight = [f"{k / 7:.2f}".replace(".", "," if k % 2 else ".") for k in range(N_TRACKS)]
+    column = mapped(plays(), tracks(weight=weight)).items.columns[-1]
+    assert column.why == f"numbers from 0 to {(N_TRACKS - 1) / 7:.2f}"
+    assert as_numbers(pl.Series(["1,5", "2.25", "1,250", "3"])).to_list() == [1.5, 2.25, 1250, 3]
+
+
 def test_ranges_of_whole_numbers_do_not_overlap() -> None:
     made = from_tables(plays(), tracks(year=[str(1980 + k) for k in range(N_TRACKS)]))
     labels = sorted(made.vocabulary.labels[e] for e in made.vocabulary.span("year_range"))
@@ -566,11 +575,14 @@ def test_interests_of_users_are_the_themes_of_items_that_they_name() -> None:
     people = pl.DataFrame({
         "user_id": [f"u{k}" for k in range(25)],
         "interests": [("film|ships", "music", "film|music")[k % 3] for k in range(25)],
+        "favourite themes": [("film", "music")[k % 2] for k in range(25)],
         "plan": [("basic", "gold")[k % 2] for k in range(25)],
     })  # fmt: skip
     dataset = from_tables(plays(), tracks(theme=themes), people)
     columns = {c.column: c for c in mapped(plays(), tracks(theme=themes), people).users.columns}
     assert columns["interests"].type == "theme" and "items' theme" in columns["interests"].why
+    favourite = columns["favourite themes"]
+    assert (favourite.relation, favourite.type) == ("prefers", "theme")
     assert columns["plan"].type == "plan"
     kinds = {r.name: (r.head_type, r.tail_type) for r in dataset.relations}
     assert ("user", "theme") in kinds.values()

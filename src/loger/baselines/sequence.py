@@ -145,10 +145,11 @@ def _followers(first, stop, n, starts, where, stops, items, near):  # type: igno
 
 
 @kernel
-def people_behind(starts, followers, users, items, window):  # type: ignore[no-untyped-def]
-    """For each entry (i, j) how many users have i and, at most ``window`` places later, j.
+def people_behind(starts, followers, users, items, times, window):  # type: ignore[no-untyped-def]
+    """For each entry (i, j) how many users have i and, at the same time or at most ``window``
+    places later, j.
 
-    ``users`` and ``items`` are interactions, each user's in order.
+    ``users``, ``items`` and ``times`` are interactions, each user's in order.
     """
     n = len(starts) - 1
     where = np.argsort(items, kind="mergesort")  # each item's places in all histories
@@ -160,12 +161,16 @@ def people_behind(starts, followers, users, items, window):  # type: ignore[no-u
         own = followers[starts[i] : starts[i + 1]]
         entry[own] = np.arange(starts[i], starts[i + 1])
         for p in where[ends[i] : ends[i + 1]]:
-            for q in range(p + 1, min(p + 1 + window, len(users))):
-                if users[q] != users[p]:
+            q = p
+            while q > 0 and users[q - 1] == users[p] and times[q - 1] == times[p]:
+                q -= 1
+            while q < len(users) and users[q] == users[p]:
+                if q > p + window and times[q] != times[p]:
                     break
                 e = entry[items[q]]
                 if e >= 0 and last[e] != users[p]:
                     last[e] = users[p]
                     out[e] += 1
+                q += 1
         entry[own] = -1
     return out

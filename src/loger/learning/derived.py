@@ -176,7 +176,7 @@ def derived_rules(graph: KnowledgeGraph) -> RuleSet:
 
 
 def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> Derived:
-    """S of ``SequenceRules``, and how many users have i and then, at most W places later, j."""
+    """S of ``SequenceRules``, and how many users have i, and j with it or up to W places later."""
     model = _sequence(config).fit(split, progress=progress)
     counts = model.counts_.copy()
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -185,8 +185,9 @@ def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> 
     counts.data = (counts.data * factors / factors.max(initial=1e-300)).astype(np.float32)
     most = min(config.facts, max(FEWEST, ENOUGH // max(len(model.out_), 1)))
     strongest = largest_rows(counts, most)
-    users, items, _ = ordered_events(split)
-    people = people_behind(strongest.indptr, strongest.indices, users, items, config.window)
+    people = people_behind(
+        strongest.indptr, strongest.indices, *ordered_events(split), config.window
+    )
     relation = Relation("followed_by", "item", "item", True, config.recency, config.window)
     return _facts(relation, strongest, people)
 

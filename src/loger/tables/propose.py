@@ -351,8 +351,9 @@ def _is_context(values: pl.Series, items: pl.Series) -> bool:
     return int(several["len"].sum()) < MOSTLY_NUMBERS * int(several["all"].sum())
 
 
-_SAID_OF_USERS = {"interest": "interested_in", "hobby": "interested_in"}
-"""What a type of fact says of a user, where that is more than that the user has it."""
+_SAID_OF_USERS = {"interest": "interested_in", "hobby": "interested_in", "favourite": "prefers",
+                  "favorite": "prefers", "preferred": "prefers"}  # fmt: skip
+"""What the first word of a fact says of a user, where that is more than that the user has it."""
 
 
 def _entities(
@@ -363,7 +364,10 @@ def _entities(
     guesses = [_guess(frame, column, among) for column in free]
     if table == "users":  # pictures of people are nobody's business here
         guesses = [replace(g, take="leave out") if g.take == "image" else g for g in guesses]
-        guesses = [replace(g, relation=_SAID_OF_USERS.get(g.type, g.relation)) for g in guesses]
+        guesses = [
+            replace(g, relation=_SAID_OF_USERS.get(g.type.split("_")[0], g.relation))
+            for g in guesses
+        ]
     label = _label(
         frame, guesses, words_of(id_column) + ([] if path is None else words_of(path.stem))
     )
@@ -394,9 +398,9 @@ def _label(frame: pl.DataFrame, guesses: Sequence[Column], own: Sequence[str]) -
 
 
 def _reads_like_names(text: pl.Series) -> bool:
-    """Short texts of letters that differ from one another."""
+    """Short texts of letters that differ from one another, such as Rosa 'Éclair'."""
     letters = mean(text.str.contains(r"\p{L}{3}"))
-    blanks = mean(text.str.contains(r"\p{L} \p{L}"))
+    blanks = mean(text.str.contains(r"\p{L}\p{P}* \p{P}*\p{L}"))
     return text.n_unique() >= 0.9 * len(text) and letters > 0.9 and blanks > 0.5
 
 

@@ -141,9 +141,9 @@ def zero_width(ours: pl.Series, theirs: pl.Series) -> int:
 
 def as_numbers(values: pl.Series) -> pl.Series:
     """The cells as numbers, null where they are none; "$1,299.00" is a number, and "1.299,00 €"
-    too where cells of the column have a decimal comma and none has a decimal point. So is "45 min"
-    where nearly all cells have that unit. Where some are money, "EUR 12.50", "12,50 €" and "12.–"
-    are alike, and "free" is 0."""
+    too where cells of the column have a decimal comma; beside decimal points, only those have one
+    that can't be thousands. So is "45 min" where nearly all cells have that unit. Where some are
+    money, "EUR 12.50", "12,50 €" and "12.–" are alike, and "free" is 0."""
     if values.dtype.is_numeric():
         numbers = values.cast(pl.Float64)
         return numbers.set(~numbers.is_finite(), None)
@@ -152,12 +152,10 @@ def as_numbers(values: pl.Series) -> pl.Series:
     text = values.str.strip_chars()
     if unit := unit_within(values):
         text = text.str.replace(rf"(?i)\s*{unit}\.?$", "")
-    money = bool(currencies_of(values))
-    if money:
+    if currencies_of(values):
         text = _without_coins(text)
     commas = text.str.contains(_DECIMAL_COMMA).fill_null(False)
-    # One decimal sign for the column; only money from several hands has 12,50 beside 12.50.
-    if commas.any() and (money or not text.str.contains(_DECIMAL_POINT).any()):
+    if commas.any():  # 12,50 is no number of thousands, so beside 12.50 it has a decimal comma
         mixed = bool(text.str.contains(_DECIMAL_POINT).any())
         plain = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
         text = plain.zip_with(commas, text) if mixed else plain
