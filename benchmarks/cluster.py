@@ -147,8 +147,8 @@ def export(options: argparse.Namespace) -> None:
 
 def recommend(bundle: str, folder: Path, engine: str) -> subprocess.Popen[str]:
     """The command that writes the lists of all users with their reasons, begun."""
-    command = [sys.executable, "-m", "loger", "recommend", bundle, "--all", "--explain"]
-    command += ["--out", str(folder), "--engine", engine, "--json"]
+    command = [sys.executable, "-m", "loger", "--engine", engine, "recommend", bundle, "--all"]
+    command += ["--explain", "--out", str(folder), "--json"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

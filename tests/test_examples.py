@@ -44,9 +44,9 @@ def test_the_cluster_file_is_one_that_ray_takes_and_its_head_starts_workers():
 def test_the_job_on_kubernetes_runs_a_command_of_loger_with_one_image_and_its_data():
     spec = _yaml("kuberay-job.yaml")["spec"]
     asked = spec["entrypoint"].split()
-    assert (asked[0], asked[-2:]) == ("loger", ["--engine", "ray"])
-    known = CliRunner().invoke(app, [asked[1], "--help"]).output
-    assert all(word in known for word in asked if word.startswith("--"))
+    assert asked[:3] == ["loger", "--engine", "ray"]
+    known = CliRunner().invoke(app, [asked[3], "--help"]).output
+    assert all(word in known for word in asked[4:] if word.startswith("--"))
     head, (workers,) = (
         spec["rayClusterSpec"]["headGroupSpec"],
         spec["rayClusterSpec"]["workerGroupSpecs"],

@@ -142,7 +142,7 @@ from loger.cli import app
 export.USERS = 10
 made = export.table_of
 export.table_of = lambda *asked: time.sleep(0.2) or made(*asked)
-app(["recommend", sys.argv[1], "--all", "--out", sys.argv[2], "--engine", "threads=1"])
+app(["--engine", "threads=1", "recommend", sys.argv[1], "--all", "--out", sys.argv[2]])
 """
 
 

@@ -604,7 +604,7 @@ def test_the_command_fits_warm(parts, model, tmp_path):
     fitted = LOGER.load(tmp_path / "w")
     assert fitted.weights_.tobytes() == model.weights_.tobytes()
     assert fitted.record_["warm_from"] == str(tmp_path / "m")
-    refused = run(*warm, "--force", "--seed", "3")
+    refused = run(*warm, "--force", "--set", "seed=3")
     assert refused.exit_code == 2 and "keeps the settings of its bundle" in refused.output
 
 

@@ -71,7 +71,7 @@ def test_parts_that_are_kept_serve_the_next_build(raw: tuple[Path, Path], tmp_pa
 
 
 def test_strict_and_a_full_folder_end_with_one_line(raw: tuple[Path, Path], tmp_path: Path) -> None:
-    strict = amazon(raw, tmp_path / "o", "--strict")
+    strict = amazon(raw, tmp_path / "o", "--set", "strict=true")
     assert strict.exit_code == 2
     assert strict.stderr.splitlines()[-1].startswith(f"error: {raw[0]}:")
     full = tmp_path / "full"

@@ -95,11 +95,14 @@ def test_fit_leaves_a_bundle_and_nothing_else(bundle: Path) -> None:
     assert [path.name for path in bundle.parent.iterdir()] == ["shop.bundle"]
 
 
-def test_flags_win_over_set_and_set_over_the_file(tiny: Path, tmp_path: Path) -> None:
+SEED = ("--set", "seed=5")
+
+
+def test_set_wins_over_the_file(tiny: Path, tmp_path: Path) -> None:
     toml = tmp_path / "s.toml"
     toml.write_text("seed = 1\n[em]\nrounds = 0\n[encoder]\ndimension = 8\nepochs = 1\n")
     out = tmp_path / "b"
-    parsed("fit", tiny, "-o", out, "--config", toml, "--set", "encoder.dimension=4", "--seed", 5)
+    parsed("fit", tiny, "-o", out, "--config", toml, "--set", "encoder.dimension=4", *SEED)
     config = json.loads((out / "manifest.json").read_text())["about"]["config"]
     assert (config["seed"], config["em"]["rounds"]) == (5, 0)
     assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
@@ -107,7 +110,7 @@ def test_flags_win_over_set_and_set_over_the_file(tiny: Path, tmp_path: Path) ->
 
 def test_another_encoder_is_named_and_kept_with_the_bundle(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "b"
-    parsed("fit", tiny, "-o", out, "--encoder", "gnn", "--seed", 4)
+    parsed("fit", tiny, "-o", out, "--encoder", "gnn", "--set", "seed=4")
     about = json.loads((out / "manifest.json").read_text())["about"]
     assert (about["encoder"], about["encoder_config"]["seed"]) == ("GNN", 4)
     refuses(("fit", tiny, "-o", tmp_path / "c", "--encoder", "gmn"), "did you mean 'gnn'")

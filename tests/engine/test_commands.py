@@ -15,9 +15,9 @@ def test_a_default_fit_is_the_same_in_threads_and_in_processes(tmp_path: Path) -
     bundles = []
     for engine in ("threads=2", "processes=2"):
         out = tmp_path / engine
-        command = [sys.executable, "-m", "loger", "fit", str(tmp_path / "shop"), "-o", str(out)]
+        command = [sys.executable, "-m", "loger", "--engine", engine, "fit", str(tmp_path / "shop")]
         done = subprocess.run(
-            [*command, "--engine", engine], capture_output=True, text=True, check=False
+            [*command, "-o", str(out)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         bundles.append({file.name: file.read_bytes() for file in out.glob("*.safetensors")})

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from loger.cli import app
-from loger.cli.reproduce import _study
+from loger.cli.evaluate import _study
 from loger.data import split
 from loger.data.demo import shop
 from loger.evaluation import reproduce

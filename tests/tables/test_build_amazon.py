@@ -628,7 +628,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes_also_with_more_wo
 
     def run(out: str, workers: int, **more: str) -> int:
         command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", reviews]
-        command += ["--meta", meta, "--out", tmp_path / out, "--extractor", "killer:extract"]
+        command += ["--meta", meta, "--out", tmp_path / out, "--set", "extractor=killer:extract"]
         command += ["--set", f"workers={workers}", "--json"]
         environment = os.environ | {"PYTHONPATH": str(tmp_path)} | more
         ran = subprocess.run([str(c) for c in command], env=environment, capture_output=True)
@@ -661,7 +661,7 @@ def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     reviews = write(tmp_path / "r.json.gz", [said(f"u{k}", "i", "text") for k in range(45_000)])
     command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
-    command += ["--out", str(tmp_path / "o"), "--extractor", "waiting:extract"]
+    command += ["--out", str(tmp_path / "o"), "--set", "extractor=waiting:extract"]
     command += ["--set", "workers=2"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PIDS": str(tmp_path / "pids")}
     process = subprocess.Popen(command, env=environment)

@@ -289,7 +289,7 @@ def test_tables_that_cannot_be_read_say_why(
 
 def test_without_a_column_that_names_the_user_it_asks_for_one() -> None:
     table = frames.read(pl.DataFrame({"x": ["a", "b"], "product": ["i", "j"]}))
-    with pytest.raises(DataError, match="--user-column NAME"):
+    with pytest.raises(DataError, match="--set user_column=NAME"):
         propose(table)
     assert propose(table, user="x").interactions.user == "x"
     with pytest.raises(DataError, match="there is no column 'y'"):

@@ -176,7 +176,7 @@ def test_the_command_drops_unknown_items(tmp_path: Path) -> None:
     RECIPES.write_csv(tmp_path / "recipes.csv")
     build = ["data", "build", "table", "--interactions", str(tmp_path / "cooked.csv")]
     build += ["--items", str(tmp_path / "recipes.csv"), "--out", str(tmp_path / "shop")]
-    done = CliRunner().invoke(app, [*build, "--unknown-items", "drop"])
+    done = CliRunner().invoke(app, [*build, "--set", "unknown_items=drop"])
     assert done.exit_code == 0, done.output
     assert load(tmp_path / "shop").n_items == 25
     assert 'unknown_items = "drop"' in (tmp_path / "shop.toml").read_text()

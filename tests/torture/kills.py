@@ -78,7 +78,7 @@ def small(seed: int) -> Any:
 
 
 def fit(work: Path, new: bool) -> None:
-    seed = ["--seed", "1"] if new else []
+    seed = ["--set", "seed=1"] if new else []
     command("fit", work.parent / "data", "-o", work / "result", "--force", *SMALL, *seed)
 
 

@@ -16,13 +16,13 @@ SCRIPT = Path(__file__).with_name("ray_serve_script.py")
 
 @pytest.mark.parametrize("engine", ["threads", "processes=3", "rays"])
 def test_other_engines_are_refused(tmp_path, engine):
-    told = CliRunner().invoke(app, ["serve", str(tmp_path), "--engine", engine])
+    told = CliRunner().invoke(app, ["--engine", engine, "serve", str(tmp_path)])
     assert told.exit_code == 2
-    assert f"--engine must be processes, ray or ray=ADDRESS, got '{engine}'" in told.stderr
+    assert f"must be processes, ray or ray=ADDRESS, got '{engine}'" in told.stderr
 
 
 def test_replicas_take_no_events(tmp_path):
-    asked = ["serve", str(tmp_path), "--engine", "ray", "--set", "events_file=events"]
+    asked = ["--engine", "ray", "serve", str(tmp_path), "--set", "events_file=events"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 2
     assert "replicas on Ray don't record events" in told.stderr

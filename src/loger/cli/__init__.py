@@ -18,7 +18,6 @@ from loger.cli import (
     fit,
     precompile,
     recommend,
-    reproduce,
     rules,
     serve,
     show,
@@ -41,7 +40,7 @@ TASKS: dict[str, tuple[click.Command, ...]] = {
         rules.rules,
     ),
     "Operate": (serve.serve, update.update, serve.feedback),
-    "Research": (evaluate.evaluate, evaluate.compare, reproduce.reproduce, study.study),
+    "Research": (evaluate.evaluate, evaluate.compare, evaluate.reproduce, study.study),
 }
 """The commands that ``loger --help`` lists, by what people use them for."""
 
@@ -94,7 +93,13 @@ class CommandLine(click.Group):
 )
 @click.version_option(__version__, message="loger %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback if something fails.")
-def app(debug: bool) -> None:
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads; "
+    "processes for many explanations]",
+)
+def app(debug: bool, engine: str | None) -> None:
     """Recommendations that come with the reasons behind them.
 
     Start with `loger demo`. To use your own tables, run `loger data build table` with --fit. Then

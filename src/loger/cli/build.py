@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,7 +16,7 @@ from loger.errors import DataError
 
 if TYPE_CHECKING:
     from loger.data import Dataset
-    from loger.tables.mapping import TableMapping, UnknownItems
+    from loger.tables.mapping import TableMapping
 
 
 @click.group(cls=options.Group)
@@ -24,10 +24,30 @@ def build() -> None:
     """Build a data set from tables or raw reviews."""
 
 
-extractor_ = click.option(
-    "--extractor", metavar="MODULE:FUNCTION", help="Your own function that extracts features."
-)
-strict_ = click.option("--strict", is_flag=True, help="Stop at the first invalid row.")
+@dataclass(frozen=True)
+class ReviewSettings:
+    """What --set takes besides the fields of ``AmazonConfig``."""
+
+    extractor: str | None = "loger.tables.reviews.aspects:mentions"
+    mentions: str | None = None
+    parts: str | None = None
+    strict: bool = False
+    work: str | None = None
+    workers: int = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """What --set takes for tables."""
+
+    user_column: str | None = None
+    item_column: str | None = None
+    time_column: str | None = None
+    unknown_items: Literal["keep", "drop"] | None = None
+    extractor: str | None = None
+    strict: bool = False
+
+
 fit_ = options.new_file(
     "--fit", "bundle", metavar="BUNDLE", help="Also fit a model, and save it here."
 )
@@ -44,12 +64,11 @@ fit_ = options.new_file(
 )
 @options.settings(
     "A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, min_items, "
-    "hub_share, leave_out, work (folder that keeps intermediate results) or workers (processes)"
+    "hub_share, leave_out, extractor (your own MODULE:FUNCTION that extracts features, or none), "
+    "mentions (file of features: user,item,aspect:opinion:polarity,…), parts (file with a split: "
+    "user, item and part), strict (true: stop at the first invalid row), work (folder that keeps "
+    "intermediate results) or workers (processes)"
 )
-@extractor_
-@options.file("--mentions", "Features you extracted elsewhere: user,item,aspect:opinion:polarity,…")
-@options.file("--parts", "The split: a table with user, item and part.")
-@strict_
 @fit_
 @options.force("FOLDER")
 @click.pass_context
@@ -60,18 +79,13 @@ def amazon(
     out: Path,
     preset: str | None,
     set_: tuple[str, ...],
-    extractor: str | None,
-    mentions: Path | None,
-    parts: Path | None,
-    strict: bool,
     bundle: Path | None,
     force: bool,
 ) -> None:
     """Build a data set from Amazon reviews.
 
     loger reads the layouts of 2018 and 2023. It skips lines that it can't use and reports how many
-    there were. To resume an interrupted build, run the same command again. With `--extractor none`,
-    loger extracts no features from the reviews.
+    there were. To resume an interrupted build, run the same command again.
 
     \b
     Examples:
@@ -85,25 +99,25 @@ def amazon(
 
     chosen = None if preset is None else builder.preset(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
-    settings = parsed(set_)
-    work, workers = settings.pop("work", None), settings.pop("workers", os.cpu_count() or 1)
-    folder = Path(work or out.with_name(out.name + ".work"))
+    given, own = parsed(set_), [field.name for field in fields(ReviewSettings)]
+    settings = overridden(ReviewSettings(), {k: given.pop(k) for k in own if k in given})
+    folder = Path(settings.work or out.with_name(out.name + ".work"))
     with show.engine("reading") as engine:
         dataset = builder.build(
             reviews,
             meta,
             work=folder,
-            config=overridden(config, settings),
-            extractor=None if extractor == "none" else extractor or builder.PATTERNS,
-            mentions_file=mentions,
-            parts_file=parts,
-            strict=strict,
-            workers=int(workers),
+            config=overridden(config, given),
+            extractor=settings.extractor,
+            mentions_file=settings.mentions,
+            parts_file=settings.parts,
+            strict=settings.strict,
+            workers=settings.workers,
             name=preset,
             progress=engine.progress,
         )
     dataset.save(out)
-    if work is None:
+    if settings.work is None:
         builder.clear(folder)
     report(dataset, out, None if chosen is None else asdict(chosen.paper), fits=bundle is not None)
     if bundle is not None:
@@ -157,17 +171,12 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 @options.vectors("all items")
 @options.file("--mapping", "Use this mapping instead of guessing one.", "TOML")
 @options.out("FOLDER")
-@click.option("--user-column", metavar="NAME", help="Column with user IDs.")
-@click.option("--item-column", metavar="NAME", help="Column with item IDs.")
-@click.option("--time-column", metavar="NAME", help="Column with times.")
-@click.option(
-    "--unknown-items",
-    type=click.Choice(["keep", "drop"]),
-    help="Keep or drop items that --items doesn't list.  [default: keep]",
+@options.settings(
+    "A setting: user_column, item_column or time_column (columns that loger doesn't recognise), "
+    "unknown_items (drop: leave out items that --items doesn't list), extractor (your own "
+    "MODULE:FUNCTION that extracts features) or strict (true: stop at the first invalid row)"
 )
 @click.option("--propose", is_flag=True, help="Only write the mapping, so that you can edit it.")
-@extractor_
-@strict_
 @fit_
 @options.force("FOLDER")
 @click.pass_context
@@ -179,13 +188,8 @@ def table(
     vectors: dict[str, str],
     mapping: Path | None,
     out: Path,
-    user_column: str | None,
-    item_column: str | None,
-    time_column: str | None,
-    unknown_items: UnknownItems | None,
+    set_: tuple[str, ...],
     propose: bool,
-    extractor: str | None,
-    strict: bool,
     bundle: Path | None,
     force: bool,
 ) -> None:
@@ -204,21 +208,23 @@ def table(
         check_targets(out, bundle, force)
     if (mapping is None) == (interactions is None):
         raise click.UsageError("give either --interactions or --mapping")
+    from loger.engine.settings import layered
     from loger.tables import table as builder
     from loger.tables.mapping import TableMapping
     from loger.tables.reviews.parts import named_extractor
 
-    more: Any = {} if extractor is None else {"extractor": named_extractor(extractor)}
+    settings = layered(TableSettings(), texts=set_)
+    more: Any = {"strict": settings.strict}
+    if settings.extractor is not None:
+        more["extractor"] = named_extractor(settings.extractor)
     with show.working("reading the tables"):
         if mapping is None:
             files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
-            columns = {"user": user_column, "item": item_column, "time": time_column}
-            more_of_it = {"vectors": vectors, "unknown_items": unknown_items or "keep"}
-            chosen = proposed(files, mapping, out.name.split(".")[0], columns, more_of_it)
+            chosen = proposed(files, mapping, out.name.split(".")[0], settings, vectors)
         else:
             chosen = TableMapping.load(mapping)
-            unknown = unknown_items or chosen.unknown_items
+            unknown = settings.unknown_items or chosen.unknown_items
             vectors = {**chosen.vectors, **vectors}
             chosen = replace(chosen, vectors=vectors, unknown_items=unknown)
     if not show.wants_json():
@@ -228,7 +234,7 @@ def table(
     if propose:
         return
     with show.working("building the graph"):
-        dataset = builder.build(chosen, strict=strict, **more)
+        dataset = builder.build(chosen, **more)
     dataset.save(out)
     report(dataset, out, fits=bundle is not None)
     if bundle is not None:
@@ -239,15 +245,18 @@ def proposed(
     files: tuple[Path | None, ...],
     out: Path,
     name: str,
-    columns: dict[str, Any],
-    settings: dict[str, Any],
+    settings: TableSettings,
+    vectors: dict[str, str],
 ) -> TableMapping:
     """Guess a mapping and save it to a file; an edited file is never overwritten."""
     from loger.data import frames
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
-    proposal = replace(propose(*tables, name=name, files=files, **columns), **settings)
+    columns = {kind: getattr(settings, f"{kind}_column") for kind in ("user", "item", "time")}
+    proposal = propose(*tables, name=name, files=files, **columns)
+    unknown = settings.unknown_items or proposal.unknown_items
+    proposal = replace(proposal, vectors=vectors, unknown_items=unknown)
     if out.is_file() and out.read_text(encoding="utf-8") != proposal.toml(out):
         raise DataError(
             "isn't what loger would write now; you may have edited it",

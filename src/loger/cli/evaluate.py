@@ -1,10 +1,10 @@
 """``loger evaluate``: how good a fitted model is; ``loger compare``: several methods on one data
-set."""
+set; ``loger reproduce``: the paper's exhibits."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from loger.evaluation.assess import Assessment
     from loger.evaluation.evaluate import FitRecord
     from loger.evaluation.faithfulness import FaithfulnessReport
+    from loger.graph import KnowledgeGraph
     from loger.metrics.report import Report
     from loger.model import LOGER
+    from loger.recommender import Explains
+    from loger.rules import RuleSet
 
 SOME_FAILED = 1
 FAITHFUL_USERS = 50
@@ -73,7 +76,6 @@ KNOWN = (
     default="full",
     help="Rank all items, or each held-out item among 100 others.",
 )
-@options.engine
 @options.verbose
 def evaluate(
     bundle: Path,
@@ -83,7 +85,6 @@ def evaluate(
     faithful: int | None,
     ablation: bool,
     protocol: str,
-    engine: str,
     verbose: bool,
 ) -> None:
     """Evaluate a model on the test part of its data set.
@@ -99,7 +100,7 @@ def evaluate(
     """
     names = [] if methods == "none" else options.names(methods)
     check_methods(names)
-    model = options.opened(bundle, engine)
+    model = options.opened(bundle)
     split, record = held_out(model, bundle, path)
     from loger.evaluation.assess import assess
 
@@ -211,7 +212,6 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
 )
 @options.length
 @options.seed
-@options.engine
 def compare(
     path: Path,
     methods: str,
@@ -222,7 +222,6 @@ def compare(
     tune: bool | None,
     k: int,
     seed: int,
-    engine: str,
 ) -> None:
     """Fit several methods and compare them in one table.
 
@@ -238,9 +237,7 @@ def compare(
       loger compare my-shop --methods encoder --set encoder.encoder=kge:RotatE
       loger compare my-shop --methods loger-paper --set loger-paper.em.early_stop=false
     """
-    from loger.engine import engine_named
-
-    settings, on = method_settings(set_), engine_named(engine)
+    settings, on = method_settings(set_), show.engine_named()
     dataset = options.read(path, None, None)
     from loger.data import split
     from loger.evaluation.compare import compare as run
@@ -291,3 +288,55 @@ def method_settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not isinstance(values, dict):
             raise LogerError(f"--set must be {form}, got {method}={values}")
     return by_method
+
+
+@options.command()
+@options.source
+@options.out("FOLDER", "Folder for results, tables and report.")
+@click.option("--quick", is_flag=True, help="Short fits and few users, to try it out.")
+@options.file("--resume-from", "File cells.json of an earlier run.", "JSON")
+@options.seed
+def reproduce(path: Path, out: Path, quick: bool, resume_from: Path | None, seed: int) -> None:
+    """Reproduce the paper's tables and figures on a data set.
+
+    PATH is a folder in any format that loger reads, or the word demo for the invented shop. loger
+    writes Table 1 with all methods and both protocols, the faithfulness table, Figure 2 with its
+    control, statistics, the questions of the user study, and times. Results are JSON files and a
+    report in Markdown and HTML. To resume an interrupted run, run the same command again; in
+    another folder or on another machine, pass its cells.json to --resume-from.
+
+    \b
+    Examples:
+      loger reproduce demo --quick -o exhibits
+      loger reproduce my-shop -o exhibits
+    """
+    from loger.data import split
+    from loger.data.demo import shop
+    from loger.evaluation.reproduce import QUICK, Extent, Reproduction
+
+    on = show.engine_named()
+    invented = str(path) == "demo" and not path.exists()
+    dataset = shop().dataset if invented else options.read(path, None, None)
+    with show.engine("preparing", on) as works_on:
+        parts, extent = split(dataset, seed=seed), QUICK if quick else Extent()
+        run = Reproduction(
+            parts, out, extent, seed, _study, works_on, works_on.progress, resume_from
+        )
+        failures = run.run()
+    missing = {**run.left_out, **failures}
+    if show.wants_json():
+        show.as_json({"folder": str(out), "missing": missing})
+    else:
+        for name, why in missing.items():
+            show.say(f"skipped {name}: {why}", err=True)
+        click.echo(f"Saved to {out}. To read the report, open {out / 'report.html'}")
+    if failures:
+        raise click.exceptions.Exit(SOME_FAILED)
+
+
+def _study(
+    file: Path, methods: Mapping[str, Explains], graph: KnowledgeGraph, rules: RuleSet, n: int
+) -> None:
+    from loger.study import Study, make_tasks
+
+    Study.create(file, make_tasks(methods, graph, rules, n), "Which reasons fit?")

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 )
 @options.encoder
 @options.file("--config", "A file with settings.", "TOML")
-@options.settings("A setting, such as em.rounds=3")
-@click.option("--seed", type=int, metavar="N", help="Random seed of split and fit.  [default: 0]")
+@options.settings("A setting, such as seed=7 or em.rounds=3")
 @click.option(
     "--hold-out",
     is_flag=True,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     "--warm-from", "Start from this bundle; keep its settings, rules and weights.", "BUNDLE"
 )
 @options.force("BUNDLE")
-@options.engine
 @options.min_rating
 @options.on_ranks
 def fit(
@@ -57,11 +55,9 @@ def fit(
     encoder: str,
     config: Path | None,
     set_: tuple[str, ...],
-    seed: int | None,
     hold_out: bool,
     warm_from: Path | None,
     force: bool,
-    engine: str,
     min_rating: float | None,
 ) -> None:
     """Fit a model to a data set and save it as a bundle.
@@ -75,7 +71,7 @@ def fit(
     Examples:
       loger fit my-shop -o my-shop.bundle
       loger fit my-shop -o paper.bundle --preset paper --set em.rounds=2
-      loger fit my-shop -o my-shop.bundle --config settings.toml --seed 7
+      loger fit my-shop -o my-shop.bundle --config settings.toml --set seed=7
       loger fit my-shop -o my-shop.bundle --encoder kge:RotatE
       loger fit my-shop -o my-shop.bundle --force --warm-from my-shop.bundle
       loger fit my-shop -o research.bundle --hold-out
@@ -83,19 +79,18 @@ def fit(
     """
     from loger.config import PRESETS
     from loger.encoder import encoder_named
-    from loger.engine import engine_named
     from loger.engine.settings import layered
     from loger.store.bundle import check_target
 
     check_target(out, replace=force)
-    works_on = engine_named(engine)
+    works_on = show.engine_named()
     other = preset != "default" or encoder != "transe"
-    if warm_from is not None and (other or config or set_ or seed is not None):
+    if warm_from is not None and (other or config or set_):
         raise click.UsageError(
-            "--warm-from keeps the settings of its bundle; remove --preset, --encoder, --config, "
-            "--set and --seed"
+            "--warm-from keeps the settings of its bundle; remove --preset, --encoder, --config "
+            "and --set"
         )
-    chosen = layered(PRESETS[preset](), config, set_, {} if seed is None else {"seed": seed})
+    chosen = layered(PRESETS[preset](), config, set_)
     make = None if encoder == "transe" else encoder_named(encoder, seed=chosen.seed)
     dataset = options.read(path, None, min_rating)
     from loger.data import split

@@ -103,12 +103,6 @@ host = click.option(
     metavar="ADDRESS",
     help="Address to listen on; 0.0.0.0 for all networks.",
 )
-engine = click.option(
-    "--engine",
-    default="threads",
-    metavar="NAME",
-    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.",
-)
 encoder = click.option(
     "--encoder",
     default="transe",
@@ -204,14 +198,12 @@ def read(path: Path, format: str | None, min_rating: float | None) -> Dataset:
         return load(path, format=format, min_rating=min_rating)  # type: ignore[arg-type]
 
 
-def opened(bundle: Path, engine: str = "threads") -> LOGER:
-    """The model in a bundle, on an engine."""
+def opened(bundle: Path) -> LOGER:
+    """The model in a bundle, on the engine that --engine names."""
     from loger.engine.files import begin_checksums
 
     begin_checksums(bundle)  # in the background, during the imports below
-    from loger.engine import engine_named
-
-    works_on = engine_named(engine)  # refuses unknown names before it reads anything
+    works_on = show.engine_named()  # refuses unknown names before it reads anything
     with show.working(f"opening {bundle}"):
         from loger.model import LOGER
 

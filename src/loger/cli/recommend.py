@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,10 @@ _WISHES = (
     options.several(
         "--include",
         metavar="FILTER",
-        help='Recommend only items that match, such as genre=jazz or "price<10"',
+        help='Recommend only items that match: genre=jazz, "price<10", or mask=FILE for the items '
+        "that a file lists",
     ),
     options.several("--exclude", metavar="FILTER", help="Don't recommend items that match"),
-    options.several(
-        "--mask", "masks", metavar="NAME=FILE", help="A file of items to filter by as mask=NAME"
-    ),
     click.option(
         "--diversity",
         type=click.FloatRange(0, 1),
@@ -87,12 +85,6 @@ def _wishes(command: Any) -> Any:
 @click.option("--together", is_flag=True, help="Make one list for the users as a group.")
 @options.language
 @options.style
-@click.option(
-    "--engine",
-    metavar="NAME",
-    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, or "
-    "processes for many explanations]",
-)
 def recommend(
     bundle: Path,
     users: tuple[str, ...],
@@ -106,7 +98,6 @@ def recommend(
     together: bool,
     language: Language,
     style: str,
-    engine: str | None,
     **wishes: Any,
 ) -> None:
     """Recommend items to users, best first.
@@ -123,12 +114,12 @@ def recommend(
       loger recommend my-shop.bundle ann --explain
       loger recommend my-shop.bundle --history "Desk lamp" --history "Oak shelf" --explain
       loger recommend my-shop.bundle ann --include "category=lamps AND NOT brand=Acme"
-      loger recommend my-shop.bundle ann --mask stock=stock.csv --include mask=stock
+      loger recommend my-shop.bundle ann --include mask=stock.csv
       loger recommend my-shop.bundle ann --diversity 0.3 --at-most has_brand=2
       loger recommend my-shop.bundle ann bob --together
       loger recommend my-shop.bundle ann --explain --language de
       loger recommend my-shop.bundle --all -o lists.parquet -k 20
-      loger recommend my-shop.bundle --all -o lists --explain --engine ray
+      loger --engine ray recommend my-shop.bundle --all -o lists --explain
     """
     if bool(users) + bool(history) + every != 1:
         raise LogerError("pass a USER, or --history ITEM for someone new, or --all with --out FILE")
@@ -143,7 +134,7 @@ def recommend(
     words = _words(language, style)
     if together and (not users or out is not None):
         raise LogerError("--together needs users and can't be combined with --out")
-    model = options.opened(bundle, engine or "threads").with_popularity(popularity)
+    model = options.opened(bundle).with_popularity(popularity)
     from loger.explain.lists import ListRequest, Member
 
     request = ListRequest(k, _selection(model, **wishes), explained, paths, words)
@@ -156,7 +147,7 @@ def recommend(
         _joint(members, request, several=True)
         return
     if out is not None:
-        if engine is None and explained and len(chosen) > MANY:
+        if show.engine_name() is None and explained and len(chosen) > MANY:
             from loger.engine import engine_named
 
             model.engine = engine_named("processes")  # finding reasons holds the GIL
@@ -431,21 +422,12 @@ def _selection(
     model: LOGER,
     include: Sequence[str],
     exclude: Sequence[str],
-    masks: Sequence[str],
     diversity: float,
     at_most: Sequence[str],
 ) -> Selection:
     """Filters and limits from the options."""
     from loger.ranking.selection import limits_of, select
 
-    files = {}
-    for text in masks:
-        from loger.data.table_files import read_item_list  # imports polars, which is slow
-
-        name, _, path = text.partition("=")
-        if not name or not path:
-            raise LogerError(f"--mask must be NAME=FILE, such as stock=stock.csv, got {text!r}")
-        files[name] = set(read_item_list(path))
     return select(
         model.graph_,
         include,
@@ -453,8 +435,23 @@ def _selection(
         catalogue=model.catalogue_,
         diversity=diversity,
         at_most=limits_of(at_most),
-        masks=files,
+        masks=_ItemFiles(),
     )
+
+
+class _ItemFiles(Mapping[str, set[str]]):
+    """Files with items, each read when a filter names it: mask=stock.csv."""
+
+    def __getitem__(self, path: str) -> set[str]:
+        from loger.data.table_files import read_item_list  # imports polars, which is slow
+
+        return set(read_item_list(path))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 def _list(model: LOGER, user: str, request: ListRequest) -> dict[str, Any]:

@@ -28,17 +28,11 @@ ROWS = 10
     help="Key that every request must send as X-API-Key.  [env: LOGER_API_KEY]",
 )
 @click.option("--no-auth", is_flag=True, help="Accept requests from other machines without a key.")
-@click.option("--events/--no-events", default=True, help="Record events and learn from them.")
 @options.settings(
-    "A setting: merge_interval (seconds until events join the bundle; 0 for never), watch (seconds "
-    "between checks for a new bundle; 0 for never), images (folder with pictures), masks (folder "
-    "for uploaded masks), wording (TOML file), events_file, threads or max_body"
-)
-@click.option(
-    "--engine",
-    default="processes",
-    metavar="NAME",
-    help="Where to run: processes on this machine, or Ray Serve with ray or ray=ADDRESS.",
+    "A setting: events (false: record no events and learn from none), merge_interval (seconds "
+    "until events join the bundle; 0 for never), watch (seconds between checks for a new bundle; 0 "
+    "for never), images (folder with pictures), masks (folder for uploaded masks), wording (TOML "
+    "file), events_file, threads or max_body"
 )
 def serve(
     bundles: tuple[Path, ...],
@@ -48,26 +42,27 @@ def serve(
     traffic: str | None,
     api_key: str | None,
     no_auth: bool,
-    events: bool,
     set_: tuple[str, ...],
-    engine: str,
 ) -> None:
     """Serve a model as a web app and an HTTP API.
 
     By default, only this machine can reach the server. If you save a new bundle to the same folder,
     or point a link to another one, the server loads it without dropping requests. With several
-    bundles, each user always gets the same one.
+    bundles, each user always gets the same one. `loger --engine ray serve` uses Ray Serve.
 
     \b
     Examples:
       loger serve my.bundle
       loger serve my.bundle new.bundle --traffic 90:10
       LOGER_API_KEY=secret loger serve my.bundle --host 0.0.0.0 --workers 4
-      loger serve /data/my.bundle --workers 8 --engine ray=10.0.0.1:6379
+      loger --engine ray=10.0.0.1:6379 serve /data/my.bundle --workers 8
     """
+    engine = show.engine_name() or "processes"
     name, _, address = engine.partition("=")
     if name not in ("processes", "ray") or (address and name == "processes"):
-        raise click.UsageError(f"--engine must be processes, ray or ray=ADDRESS, got {engine!r}")
+        raise click.UsageError(
+            f"a server's --engine must be processes, ray or ray=ADDRESS, got {engine!r}"
+        )
     from loger.engine.files import read_manifest
     from loger.engine.settings import layered
     from loger.rules.wording import wording_of
@@ -79,7 +74,7 @@ def serve(
     folder, *others = (str(bundle.absolute()) for bundle in bundles)
     given: dict[str, Any] = {
         "host": host, "port": port, "workers": workers, "api_key": api_key,
-        "events": events, "others": others, "traffic": Traffic.read(traffic, len(bundles)).shares,
+        "others": others, "traffic": Traffic.read(traffic, len(bundles)).shares,
     }  # fmt: skip
     config = layered(ServeConfig(folder), texts=set_, values=given).with_absolute_paths()
     check_key(config.host, config.api_key, no_auth)

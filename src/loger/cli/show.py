@@ -87,16 +87,28 @@ def working(what: str) -> AbstractContextManager[object]:
     return Console(stderr=True).status(escape(what))
 
 
+def engine_name() -> str | None:
+    """What --engine says; None if it wasn't given."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_root().params.get("engine")
+
+
+def engine_named() -> Engine:
+    """The engine that --engine names."""
+    from loger.engine import engine_named
+
+    return engine_named(engine_name() or "threads")
+
+
 @contextmanager
-def engine(before: str = "starting", on: Engine | str = "threads") -> Iterator[Any]:
+def engine(before: str = "starting", on: Engine | None = None) -> Iterator[Any]:
     """An engine that draws a progress bar on stderr, or writes a line per step to a log.
 
     ``before`` is shown until the first step reports. A cluster reports its costs at the end.
     """
-    from loger.engine import engine_named
     from loger.engine.progress import shown
 
-    works = engine_named(on) if isinstance(on, str) else on
+    works = on or engine_named()
     try:
         with shown(before, lines=True) as progress:
             yield works.with_progress(progress)

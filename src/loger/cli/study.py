@@ -144,11 +144,8 @@ def results(file: Path) -> None:
     metavar="METHOD=NUMBER",
     help="How good raters find a method, before noise; 0 unless you set it",
 )
-@options.seed
 @click.pass_context
-def simulate(
-    ctx: click.Context, file: Path, raters: int, quality: tuple[str, ...], seed: int
-) -> None:
+def simulate(ctx: click.Context, file: Path, raters: int, quality: tuple[str, ...]) -> None:
     """Fill a study with answers of simulated raters.
 
     Use this to find out how many people you need. loger writes the answers to STUDY, so work on a
@@ -162,7 +159,7 @@ def simulate(
     from loger.study.store import simulate as run
 
     simulated = Study(file)
-    run(simulated, raters, _qualities(quality, simulated.tasks[0].methods), seed)
+    run(simulated, raters, _qualities(quality, simulated.tasks[0].methods))
     ctx.invoke(results, file=file)
 
 

@@ -377,9 +377,10 @@ def item_mask(
     if isinstance(filter, Compared):
         return _compared(graph, filter, catalogue)
     if filter.name == "mask":
-        if filter.value not in masks:
+        mask = masks.get(filter.value)  # which may read a file
+        if mask is None:
             raise UnknownNameError("mask", filter.value, list(masks))
-        return masks[filter.value].copy()
+        return mask.copy()
     out = np.zeros(graph.n_items, dtype=bool)
     out[_items_of(graph, filter.name, filter.value, catalogue)] = True
     return out

@@ -155,7 +155,7 @@ def select(
     has values to filter by that are not in the graph.
     """
     base = graph.base if isinstance(graph, UserView) else graph
-    named = _Masks(base, masks or {}, catalogue)
+    named = _Masks(base, {} if masks is None else masks, catalogue)
     within = _fitting(base, include, named, catalogue, all_of=True)
     without = _fitting(base, exclude, named, catalogue)
     if without is not None:

@@ -90,7 +90,7 @@ class Work:
             return
         line, value = int(bad["line"][0]), bad[column][0]
         if self.strict:
-            remedy = "fix the row, or build without --strict"
+            remedy = "fix the row, or build without strict=true"
             raise DataError(what, path=file or None, line=line, value=value, remedy=remedy)
         shown = "" if value is None else f": {value}"
         where = f" of {Path(file).name}" if file else ""

@@ -171,7 +171,7 @@ def _not_found(
     return DataError(
         f"found no column that names the {what}{where}",
         path=path,
-        remedy=f"name it: --{what}-column NAME, or {what}='COLUMN' in Python",
+        remedy=f"name it: --set {what}_column=NAME, or {what}='COLUMN' in Python",
     )
 
 
@@ -194,7 +194,7 @@ def _mismatch(
     return DataError(
         f"{pair.share:.0%} of the ids in {ours} are in {theirs}; compare {here!r} with {there!r}",
         path=path,
-        remedy=f"write the ids the same way in both, or name the column: --{what}-column NAME, "
+        remedy=f"write the ids the same way in both, or name the column: --set {what}_column=NAME, "
         f"or {what}='COLUMN' in Python",
     )
 

@@ -80,7 +80,7 @@ class Events:
     def append(self, events: Sequence[Event], client: str = "") -> Appended:
         """Store events. When this returns, they are on disk and this worker knows them."""
         if not self.config.events:
-            raise ProblemError(403, "this server accepts no events; start it without --no-events")
+            raise ProblemError(403, "this server accepts no events; it runs with events=false")
         served = self.services[0].served
         self._new.admit(client, _new_names(events, served))
         for behaviour in {e.body["behaviour"] for e in events if "behaviour" in e.body}:

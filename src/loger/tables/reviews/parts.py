@@ -333,7 +333,7 @@ def _refuse(path: Path, tally: Tally) -> None:
             path=path,
             line=line,
             value=value,
-            remedy="fix the line, or build without --strict",
+            remedy="fix the line, or build without strict=true",
         )
 
 
