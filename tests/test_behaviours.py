@@ -14,7 +14,7 @@ from loger.config import LOGERConfig
 from loger.data import from_frames, load, split
 from loger.encoder import TransEConfig
 from loger.graph import DISLIKED
-from loger.graph.edits import with_facts
+from loger.graph.growth import with_facts
 from loger.model import LOGER
 from loger.rules import candidates
 from loger.tables.table import from_tables

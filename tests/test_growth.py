@@ -11,9 +11,8 @@ from graphs import RELATIONS, graphs, random_triples, vocabulary, with_derived
 from grown import assert_same, named, scratch
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.graph.edits import (
+from loger.graph.growth import (
     Learned,
-    edge_places,
     with_entities,
     with_facts,
     without_entities,
@@ -176,7 +175,7 @@ def test_times_and_absent_facts_are_told():
         with_facts(graph, (np.array([0]), np.array([0]), np.array([3])), np.array([5]))
     with pytest.raises(LogerError, match=r"no fact \('user1', purchase, 'item0'\)"):
         without_facts(graph, Learned.all_of(graph), (np.array([1]), np.array([0]), np.array([2])))
-    assert edge_places(graph, np.array([0, 1]), np.array([0, 0]), np.array([2, 2])).tolist() == [
+    assert graph.rows.edges(np.array([0, 1]), np.array([0, 0]), np.array([2, 2])).tolist() == [
         0,
         -1,
     ]

@@ -21,7 +21,7 @@ from loger.encoder.folding import attribute_user, score_users
 from loger.explain.attribution import explain
 from loger.graph import INTERACTION, KnowledgeGraph, history, whole
 from loger.graph.arrays import as_strengths
-from loger.graph.edits import with_facts
+from loger.graph.growth import with_facts
 from loger.grounding import Walk, ground
 from loger.model import LOGER, LOGERConfig
 from loger.rules import candidates

@@ -24,7 +24,7 @@ from loger.encoder.cold_start import RIDGE, Moved, by_neighbours, neighbours
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
-from loger.graph.edits import Learned
+from loger.graph.growth import Learned
 from loger.learning.derived import derive
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
+from loger.graph.arrays import run_starts
 from loger.graph.catalogue import NOTHING, Catalogue
 
 
@@ -195,9 +196,7 @@ def _single_sources(
     """Each triple once, with its source where that is its only one, else -1."""
     order = np.lexsort((sources, tails, kinds, heads))
     h, k, t, s = heads[order], kinds[order], tails[order], sources[order]
-    new = np.ones(len(h), dtype=bool)
-    new[1:] = (h[1:] != h[:-1]) | (k[1:] != k[:-1]) | (t[1:] != t[:-1])
-    start = np.flatnonzero(new)
+    start = np.flatnonzero(run_starts(h, k, t))
     last = np.append(start[1:], len(h)) - 1
     # Sorted by source: first and last agree only where there is one source (or none at all).
     return h[start], k[start], t[start], np.where(s[start] == s[last], s[start], -1)

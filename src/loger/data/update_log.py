@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from loger.data.dataset import Note
-from loger.graph.edits import Learned
+from loger.graph.growth import Learned
 
 GROWTH, UNSEEN, WORSE = 0.2, 0.1, 0.8
 """Refitting is due when interactions have grown by more than this share, when more than this share

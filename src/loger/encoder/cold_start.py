@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from loger.encoder.folding import write_user_sums
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.graph.arrays import Bools, Floats
-from loger.graph.edits import Renumbered
+from loger.graph.growth import Renumbered
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

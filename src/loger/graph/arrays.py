@@ -49,11 +49,33 @@ def pair_keys(users: Ints, items: Ints, n_items: int) -> NDArray[np.int64]:
     return users.astype(np.int64) * n_items + items
 
 
-def run_starts(values: Ints) -> NDArray[np.bool_]:
-    """Whether each of some sorted values differs from the one before; the first does."""
-    new = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=new[1:])
+def run_starts(*columns: Ints) -> NDArray[np.bool_]:
+    """Whether each of some sorted rows differs from the one before; the first does.
+
+    >>> run_starts(np.array([1, 1, 1, 2]), np.array([5, 5, 6, 6])).tolist()
+    [True, False, True, True]
+    """
+    new = np.zeros(len(columns[0]), dtype=bool)
+    new[:1] = True
+    for values in columns:
+        new[1:] |= values[1:] != values[:-1]
     return new
+
+
+def lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
+    """For each query, the first place in its slice of sorted values whose value is not below it.
+
+    >>> low, high = np.array([0, 2]), np.array([2, 4])
+    >>> lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
+    [1, 2]
+    """
+    a, b = np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
+    while (open_ := a < b).any():
+        middle = (a + b) // 2
+        below = open_ & (values[np.where(open_, middle, 0)] < wanted)
+        a = np.where(below, middle + 1, a)
+        b = np.where(open_ & ~below, middle, b)
+    return a
 
 
 def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
@@ -108,6 +130,8 @@ def relative_to_mean(strengths: Doubles, users: NDArray[np.integer], power: floa
     return out
 
 
+FEW = 16
+"""Up to this many edges are looked up one by one, which is faster: views ask for a handful."""
 NO_ORIGINS = np.empty(0, dtype=np.int32)
 NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
 NO_WEIGHTS = np.empty(0, dtype=np.float32)
@@ -157,6 +181,29 @@ class Rows(NamedTuple):
         lo, hi = self.segment_starts[s : s + 2]
         e = lo + np.searchsorted(self.tails[lo:hi], tail)
         return int(e) if e < hi and self.tails[e] == tail else -1
+
+    def segments(self, heads: Ints, relations: Ints) -> tuple[Ids, Bools]:
+        """Where the segments of heads and relations are, or would be, and whether they exist."""
+        low, high = self.row_segments[heads], self.row_segments[np.asarray(heads) + 1]
+        at = lower_bound(self.segment_relations, low, high, relations)
+        there = at < high
+        there[there] = self.segment_relations[at[there]] == np.asarray(relations)[there]
+        return at, there
+
+    def edges(self, heads: Ints, relations: Ints, tails: Ints) -> Ids:
+        """The places of edges in ``tails``; -1 for missing ones."""
+        if len(heads) <= FEW:
+            one_by_one = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
+            return np.array([self.edge(*edge) for edge in one_by_one], dtype=np.int64)
+        segment, there = self.segments(heads, relations)
+        found, wanted = segment[there], np.asarray(tails)[there]
+        low, high = self.segment_starts[found], self.segment_starts[found + 1]
+        at = lower_bound(self.tails, low, high, wanted)
+        hit = at < high
+        hit[hit] = self.tails[at[hit]] == wanted[hit]
+        out = np.full(len(segment), -1, dtype=np.int64)
+        out[np.flatnonzero(there)[hit]] = at[hit]
+        return out
 
     def without(self, edges: NDArray[np.int64]) -> Rows:
         """The same segments less some edges, given ascending; a segment may become empty."""

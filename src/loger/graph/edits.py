@@ -1,20 +1,15 @@
 """The one way to change a graph: renumber what there is, delete edges, insert edges.
 
 A graph is immutable, so every edit returns another one. All of them are made of three steps that
-keep the order of what stays, so nothing is sorted again: ``_renumbered``, ``_deleted`` and
-``_inserted``. ``tests/test_growth.py`` compares every edit with the graph that ``from_triples``
-builds of the same facts.
-
-Updates after a fit (``with_entities``, ``with_facts``, ``without_facts``, ``without_entities``)
-give the same bytes in whatever order they come. Entities of a type keep the numbers of the fit,
-and those that came later follow them by name; types and relations that came later follow those of
-the fit in the same way, derived relations last. So the numbers say what there is, not when it came.
+keep the order of what stays, so nothing is sorted again: ``renumbered``, ``without_edges`` and
+``inserted``. What comes after a fit is in ``loger.graph.growth``. ``tests/test_growth.py`` compares
+every edit with the graph that ``from_triples`` builds of the same facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,13 +19,13 @@ from loger.errors import LogerError
 from loger.graph.arrays import (
     Bools,
     Doubles,
+    Ids,
     Ints,
     as_strengths,
     checked_ids,
-    gather,
-    merged,
-    merged_runs,
+    lower_bound,
     pair_keys,
+    run_starts,
 )
 from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
@@ -41,8 +36,6 @@ Triples = tuple[Ints, Ints, Ints]
 """Heads, relations and tails of facts, by number."""
 _Array = TypeVar("_Array", bound="NDArray[Any] | None")
 PEOPLE_AND_ITEMS = ("user", "item")
-FEW = 16
-"""Up to this many edges are looked up one by one, which is faster: views ask for a handful."""
 
 
 class Derived(NamedTuple):
@@ -56,52 +49,25 @@ class Derived(NamedTuple):
     """How many people each fact was made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """How many entities of each type, and how many relations, are those of the fit."""
-
-    types: Mapping[str, int]
-    relations: int
-    """Without derived ones."""
-
-    @classmethod
-    def all_of(cls, graph: KnowledgeGraph) -> Learned:
-        """As a fit on the graph leaves it: everything was learned."""
-        words = graph.vocabulary
-        sizes = {t: len(words.span(t)) for t in words.types}
-        return cls(sizes, sum(not r.derived for r in graph.relations))
-
-    def entities(self, graph: KnowledgeGraph) -> Bools:
-        """Whether the fit knew each entity of a graph; [entities]."""
-        out = np.zeros(graph.n_entities, dtype=bool)
-        for name in graph.vocabulary.types:
-            first = graph.vocabulary.span(name).start
-            out[first : first + self.types.get(name, 0)] = True
-        return out
-
-
-class Renumbered(NamedTuple):
-    """A graph under other numbers, and which they are; -1 for what is gone."""
-
-    graph: KnowledgeGraph
-    entities: NDArray[np.int64]
-    """[entities before]."""
-    relations: NDArray[np.int64]
-    """[relations and inverses before]."""
-    learned: Learned
-
-
 # ── the three steps ─────────────────────────────────────────────────────────────────────
 
 
-def _renumbered(
+def renumbered(
     graph: KnowledgeGraph,
-    vocabulary: Vocabulary,
-    relations: Sequence[Relation],
-    entities: NDArray[np.int64],
-    kinds: NDArray[np.int64],
+    *,
+    entities: Ids | None = None,
+    kinds: Ids | None = None,
+    vocabulary: Vocabulary | None = None,
+    relations: Sequence[Relation] | None = None,
 ) -> KnowledgeGraph:
-    """The graph under other numbers, in the same order as those they replace."""
+    """The graph under other numbers, in the same order as those they replace.
+
+    ``entities`` and ``kinds`` are the new number of each entity and of each relation and inverse,
+    -1 for what is gone; by default all keep theirs.
+    """
+    vocabulary = vocabulary or graph.vocabulary
+    entities = np.arange(graph.n_entities) if entities is None else entities
+    kinds = np.arange(2 * len(graph.relations)) if kinds is None else kinds
     counts = np.zeros(len(vocabulary), dtype=np.int64)
     stays = entities >= 0
     counts[entities[stays]] = np.diff(graph.row_segments)[stays]
@@ -112,7 +78,7 @@ def _renumbered(
     return replace(
         graph,
         vocabulary=vocabulary,
-        relations=tuple(relations),
+        relations=tuple(graph.relations if relations is None else relations),
         row_segments=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         segment_relations=renamed[graph.segment_relations],
         tails=numbers[graph.tails],
@@ -120,6 +86,15 @@ def _renumbered(
         pair_relations=renamed[graph.pair_relations],
         origins=origins,
     )
+
+
+def without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
+    """The graph without some edges, by their places in ``tails``, and their inverses."""
+    if not len(edges):
+        return graph
+    gone = np.zeros(len(graph.tails), dtype=bool)
+    gone[with_inverses(graph, edges)] = True
+    return _deleted(graph, gone)
 
 
 def _deleted(graph: KnowledgeGraph, gone: Bools, gone_pairs: Bools | None = None) -> KnowledgeGraph:
@@ -153,7 +128,7 @@ def _deleted(graph: KnowledgeGraph, gone: Bools, gone_pairs: Bools | None = None
     )
 
 
-class _Facts(NamedTuple):
+class NewFacts(NamedTuple):
     """Facts to insert, none of which exists yet; each value holds for both directions."""
 
     heads: Ints
@@ -165,7 +140,7 @@ class _Facts(NamedTuple):
     support: Ints | int = 0
 
 
-def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
+def inserted(graph: KnowledgeGraph, facts: NewFacts) -> KnowledgeGraph:
     """The graph with more facts, both directions of each. Only interactions have times and
     strengths, and only in the direction that leaves the user."""
     if not len(facts.heads):
@@ -176,14 +151,14 @@ def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
     t = np.concatenate([facts.tails, facts.heads])
     order = np.argsort((h * kinds + r) * n + t, kind="stable")
     h, r, t = h[order], r[order], t[order]
-    segment, there = _segment_places(graph, h, r)
+    segment, there = graph.rows.segments(h, r)
     low = graph.segment_starts[segment]
     last = len(graph.segment_starts) - 1
     size = np.where(there, graph.segment_starts[np.minimum(segment + 1, last)] - low, 0)
-    at = _lower_bound(graph.tails, low, low + size, t)
+    at = lower_bound(graph.tails, low, low + size, t)
     sizes = np.diff(graph.segment_starts)
     np.add.at(sizes, segment[there], 1)
-    begins = ~there & np.append(True, (h[1:] != h[:-1]) | (r[1:] != r[:-1]))
+    begins = ~there & run_starts(h, r)
     begun = np.cumsum(begins)[~there] - 1
     fresh = np.bincount(begun, minlength=int(begins.sum())).astype(np.int64)
     sizes = np.insert(sizes, segment[begins], fresh)
@@ -225,7 +200,7 @@ def without(
     This costs a few copies of the arrays and no sort: it is meant for leave-out and what-if.
     """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
-    return _without_edges(graph, fact_places(graph, h, r, t))
+    return without_edges(graph, fact_places(graph, h, r, t))
 
 
 def without_interactions(
@@ -239,16 +214,7 @@ def without_interactions(
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item") + graph.n_users
     taken = fact_places(graph, u, np.full_like(u, INTERACTION), v)
-    return _without_edges(graph, np.concatenate([taken, known_from(graph, u, v)]))
-
-
-def _without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
-    """The graph without some edges, by their places in ``tails``, and their inverses."""
-    if not len(edges):
-        return graph
-    gone = np.zeros(len(graph.tails), dtype=bool)
-    gone[with_inverses(graph, edges)] = True
-    return _deleted(graph, gone)
+    return without_edges(graph, np.concatenate([taken, known_from(graph, u, v)]))
 
 
 def plus(
@@ -268,7 +234,7 @@ def plus(
     v = checked_ids(items, graph.n_items, "item")
     first = np.unique(pair_keys(u, v, graph.n_items), return_index=True)[1]
     r = np.full(len(first), INTERACTION, dtype=np.int64)
-    first = first[edge_places(graph, u[first], r, v[first] + graph.n_users) < 0]
+    first = first[graph.rows.edges(u[first], r, v[first] + graph.n_users) < 0]
     if times is None:  # later than all others
         when: Ints | int = 0 if graph.times is None else int(graph.times.max(initial=0)) + 1
     else:
@@ -276,8 +242,8 @@ def plus(
     strong: Doubles | float = graph.default_strength
     if strengths is not None:
         strong = as_strengths(strengths)[first]
-    facts = _Facts(u[first], r[: len(first)], v[first] + graph.n_users, when, strong)
-    return _inserted(graph, facts)
+    facts = NewFacts(u[first], r[: len(first)], v[first] + graph.n_users, when, strong)
+    return inserted(graph, facts)
 
 
 def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
@@ -292,7 +258,7 @@ def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
     for s in np.flatnonzero(sizes > most):
         part = drawn[graph.segment_starts[s] : graph.segment_starts[s + 1]]
         part[rng.permutation(sizes[s])[most:]] = False
-    return _without_edges(graph, np.flatnonzero(~drawn))
+    return without_edges(graph, np.flatnonzero(~drawn))
 
 
 def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
@@ -302,8 +268,8 @@ def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> Knowl
     """
     order = np.lexsort((times, items, users))
     u, v, t = users[order], items[order], np.asarray(times)[order]
-    last = np.append((u[1:] != u[:-1]) | (v[1:] != v[:-1]), True)[: len(u)]
-    return replace(graph, times=_of_edges(graph, t[last], np.int64, "times"))
+    latest = np.maximum.reduceat(t, np.flatnonzero(run_starts(u, v))) if len(t) else t
+    return replace(graph, times=_of_edges(graph, latest, np.int64, "times"))
 
 
 def with_times_of_behaviours(
@@ -314,7 +280,7 @@ def with_times_of_behaviours(
     h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
     assert graph.times is not None
     kinds = [{k.head_type, k.tail_type} == set(PEOPLE_AND_ITEMS) for k in graph.relations]
-    places = edge_places(graph, h, r, t)
+    places = graph.rows.edges(h, r, t)
     known = (places >= 0) & (h < graph.n_users) & np.array(kinds)[r]
     when = graph.times.copy()
     np.maximum.at(when, places[known], np.asarray(times)[known])
@@ -357,15 +323,12 @@ def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
     known = [x for x in names if x in words.ids("user")]
     if known or len(set(names)) < len(names):
         raise LogerError(f"users must be new and distinct, got {(known or list(names))[:3]}")
-    parts = {t: _of_type(words, t) for t in words.types}
-    of_type = {t: [*own, *(names if t == "user" else ())] for t, (own, _) in parts.items()}
-    labels = {t: [*own, *(names if t == "user" else ())] for t, (_, own) in parts.items()}
-    numbers = np.arange(graph.n_entities, dtype=np.int64)
+    parts = {kind: words.of_type(kind) for kind in words.types}
+    for own in parts["user"]:
+        own.extend(names)
+    numbers = np.arange(graph.n_entities)
     numbers[graph.n_users :] += len(names)
-    kinds = np.arange(2 * len(graph.relations), dtype=np.int64)
-    return _renumbered(
-        graph, Vocabulary(of_type, labels, words.integers), graph.relations, numbers, kinds
-    )
+    return renumbered(graph, entities=numbers, vocabulary=Vocabulary.of(parts, words.integers))
 
 
 def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGraph:
@@ -376,24 +339,22 @@ def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGra
     for d in more:
         _check_derived(graph, d)
     old, n = len(graph.relations), len(graph.relations) + len(more)
-    base = np.arange(old, dtype=np.int64)
+    kinds = np.concatenate([np.arange(old), np.arange(n, n + old)])
     after = (*graph.relations, *(d.relation for d in more))
-    entities = np.arange(graph.n_entities, dtype=np.int64)
-    kinds = np.concatenate([base, base + n])
-    grown = _renumbered(graph, graph.vocabulary, after, entities, kinds)
+    grown = renumbered(graph, kinds=kinds, relations=after)
     if grown.weights is None:
         grown = replace(grown, weights=np.ones(len(grown.tails), np.float32))
     if grown.support is None:
         grown = replace(grown, support=np.zeros(len(grown.tails), np.int32))
     first = graph.n_users
-    facts = _Facts(
+    facts = NewFacts(
         np.concatenate([np.asarray(d.heads, dtype=np.int64) + first for d in more]),
         np.repeat(np.arange(old, n), [len(d.heads) for d in more]),
         np.concatenate([np.asarray(d.tails, dtype=np.int64) + first for d in more]),
         weights=np.concatenate([np.asarray(d.weights, dtype=np.float32) for d in more]),
         support=np.concatenate([np.asarray(d.support, dtype=np.int32) for d in more]),
     )
-    return _inserted(grown, facts)
+    return inserted(grown, facts)
 
 
 def with_expected(
@@ -405,8 +366,8 @@ def with_expected(
     new = np.zeros(graph.n_entities, dtype=bool)
     new[graph.n_users + first_new : graph.n_users + graph.n_items] = True
     before = derived[graph.edge_relations()] & (new[graph.edge_heads()] | new[graph.tails])
-    left = _without_edges(graph, np.flatnonzero(before))
-    return _inserted(left, _Facts(*facts, weights=weights.astype(np.float32)))
+    left = without_edges(graph, np.flatnonzero(before))
+    return inserted(left, NewFacts(*facts, weights=weights.astype(np.float32)))
 
 
 def given(graph: KnowledgeGraph) -> KnowledgeGraph:
@@ -414,12 +375,11 @@ def given(graph: KnowledgeGraph) -> KnowledgeGraph:
     n, old = len(graph.relations), sum(not r.derived for r in graph.relations)
     if n == old:
         return graph
-    kinds = np.arange(2 * n, dtype=np.int64)
+    kinds = np.arange(2 * n)
     derived = kinds % n >= old
     left = _deleted(graph, derived[graph.edge_relations()], derived[graph.pair_relations])
     kinds[n:] -= n - old  # derived relations have numbers, too, but no edges
-    entities = np.arange(graph.n_entities, dtype=np.int64)
-    left = _renumbered(left, graph.vocabulary, graph.relations[:old], entities, kinds)
+    left = renumbered(left, kinds=kinds, relations=graph.relations[:old])
     weights = left.weights
     if weights is not None and bool((weights == 1).all()):
         weights = None
@@ -445,217 +405,10 @@ def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
         )
 
 
-# ── updates after a fit ─────────────────────────────────────────────────────────────────
+# ── where edges are ─────────────────────────────────────────────────────────────────────
 
 
-def with_entities(
-    graph: KnowledgeGraph,
-    learned: Learned,
-    entities: Mapping[str, Mapping[str, str]],
-    relations: Sequence[Relation] = (),
-) -> Renumbered:
-    """The graph with more entities, as type → name → label, and more relations.
-
-    The label of an entity that exists already replaces the one it has.
-    """
-    words = graph.vocabulary
-    names, labels, number = (
-        dict[str, list[str]](),
-        dict[str, list[str]](),
-        list[NDArray[np.int64]](),
-    )
-    later = sorted((set(words.types) | set(entities)) - set(learned.types))
-    first = 0
-    for kind in (*learned.types, *later):
-        known = learned.types.get(kind, 0)
-        names[kind], labels[kind], moved = _merged(words, kind, known, entities.get(kind, {}))
-        number.append(first + moved)
-        first += len(names[kind])
-    given = [r for r in graph.relations if not r.derived]
-    theirs = sorted([*given[learned.relations :], *relations], key=_by_name)
-    after = [*given[: learned.relations], *theirs, *(r for r in graph.relations if r.derived)]
-    base = np.array([after.index(r) for r in graph.relations], dtype=np.int64)
-    kinds, numbers = np.concatenate([base, base + len(after)]), np.concatenate(number)
-    grown = _renumbered(graph, Vocabulary(names, labels, words.integers), after, numbers, kinds)
-    return Renumbered(grown, numbers, kinds, learned)
-
-
-def _merged(
-    words: Vocabulary, kind: str, known: int, more: Mapping[str, str]
-) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Names and labels of a type with more entities, and the places of those that were there.
-    Entities that came after the fit are sorted by name."""
-    names, labels = _of_type(words, kind)
-    there = words.ids(kind) if kind in words.types else {}
-    first = words.span(kind).start if kind in words.types else 0
-    for name, label in more.items():
-        if name in there:
-            labels[there[name] - first] = label
-    later_ones = dict(zip(names[known:], labels[known:], strict=True))
-    later_ones |= {name: label for name, label in more.items() if name not in there}
-    later = sorted(later_ones)
-    place = {name: known + k for k, name in enumerate(later)}
-    moved = np.concatenate([np.arange(known), [place[n] for n in names[known:]]])
-    labels = labels[:known] + [later_ones[n] for n in later]
-    return names[:known] + later, labels, moved.astype(np.int64)
-
-
-def _by_name(relation: Relation) -> tuple[str, str, str]:
-    return relation.name, relation.head_type, relation.tail_type
-
-
-def with_facts(
-    graph: KnowledgeGraph,
-    triples: Triples,
-    times: Ints | None = None,
-    strengths: Doubles | None = None,
-) -> KnowledgeGraph:
-    """The graph with more facts of base relations, which may be interactions.
-
-    ``times`` are those of interactions; a pair with several keeps the latest, as in the readers.
-    Other behaviours whose times the graph knows count as later than all that it has.
-    ``strengths`` of one pair add up; of ratings the highest counts. A fact that was known from one
-    interaction alone is from now on known by itself. But a fact that links a user and an item that
-    interact says no more than their interaction (METHOD L3).
-    """
-    h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
-    if (times is None) != (graph.times is None) and (r == INTERACTION).any():
-        raise LogerError("interactions need times where the graph knows times, and only there")
-    when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
-    if graph.times is not None and graph.timed_behaviours:
-        when[np.isin(r, graph.timed_behaviours)] = int(graph.times.max(initial=0)) + 1
-    stated = np.full(len(h), graph.default_strength) if strengths is None else strengths
-    strong = np.where(r == INTERACTION, as_strengths(stated), 0.0)
-    order = np.lexsort((-when, t, r, h))
-    h, r, t, when = h[order], r[order], t[order], when[order]
-    first = np.ones(len(h), dtype=bool)
-    first[1:] = (h[1:] != h[:-1]) | (r[1:] != r[:-1]) | (t[1:] != t[:-1])
-    strong = merged_runs(strong[order], np.flatnonzero(first), graph.rated)
-    h, r, t, when = h[first], r[first], t[first], when[first]
-    places = edge_places(graph, h, r, t)
-    grown = _repeated(graph, places, r, when, strong)
-    grown = _known_by_themselves(grown, places)
-    new = places < 0
-    grown = _inserted(grown, _Facts(h[new], r[new], t[new], when[new], strong[new]))
-    return _with_own_origins(grown)
-
-
-def _repeated(
-    graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Doubles
-) -> KnowledgeGraph:
-    """The graph in which interactions that exist already have the later of the two times, and the
-    merged strengths."""
-    again = (places >= 0) & (r == INTERACTION)
-    at, times, strengths = places[again], graph.times, graph.strengths
-    if times is not None and len(at):
-        times = times.copy()
-        times[at] = np.maximum(times[at], when[again])
-    if strengths is not None and len(at):
-        strengths = strengths.copy()
-        strengths[at] = merged(strengths[at], strong[again], graph.rated)
-    return replace(graph, times=times, strengths=strengths)
-
-
-def _known_by_themselves(graph: KnowledgeGraph, places: Ints) -> KnowledgeGraph:
-    """The graph in which the facts at these places have no origin."""
-    again = places[places >= 0]
-    if graph.origins is None or not len(again):
-        return graph
-    origins = graph.origins.copy()
-    origins[with_inverses(graph, again)] = -1
-    return replace(graph, origins=origins)
-
-
-def _with_own_origins(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """The graph in which facts between a user and an item that interact have that as origin."""
-    ends = [{r.head_type, r.tail_type} == set(PEOPLE_AND_ITEMS) for r in graph.relations]
-    ends[INTERACTION] = False
-    if not any(ends):
-        return graph
-    of = np.flatnonzero(np.tile(ends, 2)[graph.segment_relations])
-    rows = np.searchsorted(graph.row_segments, of, side="right") - 1
-    starts = graph.segment_starts[of]
-    owners, edges = gather(starts, graph.segment_starts[of + 1] - starts)
-    heads, tails = rows[owners], graph.tails[edges].astype(np.int64)
-    user, item = np.minimum(heads, tails), np.maximum(heads, tails)
-    taken = edge_places(graph, user, np.zeros_like(user), item) >= 0
-    if not taken.any():
-        return graph
-    none = np.full(len(graph.tails), -1, dtype=np.int32)
-    origins = none if graph.origins is None else graph.origins.copy()
-    origins[edges[taken]] = tails[taken]
-    return replace(graph, origins=origins)
-
-
-def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Renumbered:
-    """The graph as if some entities had never existed.
-
-    Their facts go, facts known from their interactions alone, and other entities that were linked
-    to nothing else. Users and items stay unless they are named.
-    """
-    lost = np.zeros(graph.n_entities, dtype=bool)
-    lost[np.asarray(gone, dtype=np.int64)] = True
-    heads = graph.edge_heads()
-    edges = lost[heads] | lost[graph.tails]
-    if graph.origins is not None:
-        edges |= np.where(graph.origins >= 0, lost[graph.origins], False)
-    left = _without_edges(graph, np.flatnonzero(edges))
-    lost |= _orphaned(graph, left)
-    return _less_entities(left, learned, lost)
-
-
-def without_facts(graph: KnowledgeGraph, learned: Learned, triples: Triples) -> Renumbered:
-    """The graph without some facts, which may be interactions.
-
-    With an interaction go the facts that are known from it alone. Entities that were linked to
-    nothing else go too, except users and items.
-    """
-    h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
-    taken = r == INTERACTION
-    places = fact_places(graph, h, r, t)
-    left = _without_edges(graph, np.concatenate([places, known_from(graph, h[taken], t[taken])]))
-    return _less_entities(left, learned, _orphaned(graph, left))
-
-
-def _orphaned(before: KnowledgeGraph, after: KnowledgeGraph) -> Bools:
-    """Which entities have lost their last fact, not counting users and items."""
-    bare: Bools = (np.diff(after.indptr) == 0) & (np.diff(before.indptr) > 0)
-    bare[: before.n_users + before.n_items] = False
-    return bare
-
-
-def _less_entities(graph: KnowledgeGraph, learned: Learned, gone: Bools) -> Renumbered:
-    """The graph without some entities, which have no facts any more."""
-    kinds = np.arange(2 * len(graph.relations))
-    if not gone.any():
-        return Renumbered(graph, np.arange(graph.n_entities), kinds, learned)
-    words, stays = graph.vocabulary, ~gone
-    numbers = np.where(stays, np.cumsum(stays) - 1, -1)
-    known, left = learned.entities(graph) & stays, dict[str, int]()
-    names, labels = dict[str, list[str]](), dict[str, list[str]]()
-    for kind in words.types:
-        span = [e for e in words.span(kind) if stays[e]]
-        names[kind] = [words.names[e] for e in span]
-        labels[kind] = [words.labels[e] for e in span]
-        if kind in learned.types:
-            left[kind] = int(known[words.span(kind).start : words.span(kind).stop].sum())
-    vocabulary = Vocabulary(names, labels, words.integers)
-    moved = _renumbered(graph, vocabulary, graph.relations, numbers, kinds)
-    return Renumbered(moved, numbers, kinds, Learned(left, learned.relations))
-
-
-# ── numbers and places ──────────────────────────────────────────────────────────────────
-
-
-def _of_type(words: Vocabulary, kind: str) -> tuple[list[str], list[str]]:
-    """Names and labels of the entities of a type; none if the type is unknown."""
-    if kind not in words.types:
-        return [], []
-    span = words.span(kind)
-    return words.names[span.start : span.stop], words.labels[span.start : span.stop]
-
-
-def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> NDArray[np.int64]:
+def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> Ids:
     """The places of the edges, in both directions, that are known from some interactions alone;
     items are given as entities."""
     found = [np.empty(0, dtype=np.int64)]
@@ -668,7 +421,7 @@ def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> NDArray[np.in
 
 def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
     """The places of edges in ``tails``; a missing edge is an error."""
-    places = edge_places(graph, heads, relations, tails)
+    places = graph.rows.edges(heads, relations, tails)
     if (places < 0).any():
         k, names = int(np.flatnonzero(places < 0)[0]), graph.vocabulary.names
         raise LogerError(
@@ -678,7 +431,7 @@ def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
     return places
 
 
-def with_inverses(graph: KnowledgeGraph, edges: Ints) -> NDArray[np.int64]:
+def with_inverses(graph: KnowledgeGraph, edges: Ints) -> Ids:
     """The places in ``tails`` of some edges and their inverses, ascending and distinct."""
     places = np.unique(np.asarray(edges, dtype=np.int64))
     if not len(places):
@@ -686,7 +439,7 @@ def with_inverses(graph: KnowledgeGraph, edges: Ints) -> NDArray[np.int64]:
     _, head, relation, tail = _edges_at(graph, places)
     half = len(graph.relations)
     inverse = np.where(relation < half, relation + half, relation - half)
-    return np.unique(np.concatenate([places, edge_places(graph, tail, inverse, head)]))
+    return np.unique(np.concatenate([places, graph.rows.edges(tail, inverse, head)]))
 
 
 def _edges_at(graph: KnowledgeGraph, places: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -697,51 +450,9 @@ def _edges_at(graph: KnowledgeGraph, places: Ints) -> tuple[Ints, Ints, Ints, In
     return segment, head, relation, graph.tails[places].astype(np.int64)
 
 
-def _lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
-    """For each query, the first place in its slice of sorted values whose value is not below it.
-
-    >>> low, high = np.array([0, 2]), np.array([2, 4])
-    >>> _lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
-    [1, 2]
-    """
-    a, b = np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
-    while (open_ := a < b).any():
-        middle = (a + b) // 2
-        below = open_ & (values[np.where(open_, middle, 0)] < wanted)
-        a = np.where(below, middle + 1, a)
-        b = np.where(open_ & ~below, middle, b)
-    return a
-
-
-def _segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tuple[Ints, Bools]:
-    """Where the segments of heads and relations are, or would be, and whether they exist."""
-    low, high = graph.row_segments[heads], graph.row_segments[np.asarray(heads) + 1]
-    at = _lower_bound(graph.segment_relations, low, high, relations)
-    there = at < high
-    there[there] = graph.segment_relations[at[there]] == np.asarray(relations)[there]
-    return at, there
-
-
-def edge_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
-    """The places of edges in ``tails``; -1 for missing ones."""
-    if len(heads) <= FEW:
-        edges = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
-        return np.array([graph.rows.edge(*edge) for edge in edges], dtype=np.int64)
-    segment, there = _segment_places(graph, heads, relations)
-    out = np.full(len(segment), -1, dtype=np.int64)
-    found = segment[there]
-    low, high = graph.segment_starts[found], graph.segment_starts[found + 1]
-    wanted = np.asarray(tails)[there]
-    at = _lower_bound(graph.tails, low, high, wanted)
-    hit = at < high
-    hit[hit] = graph.tails[at[hit]] == wanted[hit]
-    out[np.flatnonzero(there)[hit]] = at[hit]
-    return out
-
-
 def _pair_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
     """Where edges are, or would be, in the order by head, tail and relation."""
     low, high = graph.indptr[heads], graph.indptr[np.asarray(heads) + 1]
-    first = _lower_bound(graph.pair_tails, low, high, tails)
-    after = _lower_bound(graph.pair_tails, first, high, np.asarray(tails) + 1)
-    return _lower_bound(graph.pair_relations, first, after, relations)
+    first = lower_bound(graph.pair_tails, low, high, tails)
+    after = lower_bound(graph.pair_tails, first, high, np.asarray(tails) + 1)
+    return lower_bound(graph.pair_relations, first, after, relations)

@@ -50,6 +50,10 @@ class Relation:
         return (self.name, self.head_type, self.tail_type) == (DISLIKED, "user", "item")
 
 
+Named = tuple[list[str], list[str]]
+"""Names and labels of some entities."""
+
+
 def is_integer(name: str) -> bool:
     """Whether a name is an integer, written as Python writes it.
 
@@ -91,6 +95,12 @@ class Vocabulary:
         self.integers = frozenset(t for t in integers if all(map(is_integer, names[t])))
         """The types whose names were integers in the data: frames show them as such."""
 
+    @classmethod
+    def of(cls, parts: Mapping[str, Named], integers: Iterable[str]) -> Vocabulary:
+        """The vocabulary of names and labels, type by type."""
+        names = {kind: part[0] for kind, part in parts.items()}
+        return cls(names, {kind: part[1] for kind, part in parts.items()}, integers)
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -113,6 +123,13 @@ class Vocabulary:
         """The ids of all entities of a type."""
         k = self._place(entity_type)
         return range(int(self.offsets[k]), int(self.offsets[k + 1]))
+
+    def of_type(self, entity_type: str) -> Named:
+        """Names and labels of the entities of a type; none if the type is unknown."""
+        if entity_type not in self.types:
+            return [], []
+        span = self.span(entity_type)
+        return self.names[span.start : span.stop], self.labels[span.start : span.stop]
 
     def type_of(self, entity: int) -> str:
         """The type of one entity."""
@@ -243,11 +260,7 @@ class Finder:
 
     def _index(self, entity_type: str) -> Names:
         if entity_type not in self._indices:
-            span = self.vocabulary.span(entity_type)
-            cut = slice(span.start, span.stop)
-            self._indices[entity_type] = Names(
-                self.vocabulary.names[cut], self.vocabulary.labels[cut]
-            )
+            self._indices[entity_type] = Names(*self.vocabulary.of_type(entity_type))
         return self._indices[entity_type]
 
 

@@ -24,10 +24,9 @@ from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
 from loger.graph.arrays import Ids
 from loger.graph.catalogue import Catalogue
 from loger.graph.checks import MAX_RELATIONS, check_size
-from loger.graph.edits import (
+from loger.graph.growth import (
     Learned,
     Renumbered,
-    edge_places,
     with_entities,
     with_facts,
     without_entities,
@@ -287,7 +286,7 @@ def _moved_pairs(pairs: Pairs, before: KnowledgeGraph, moved: Renumbered) -> Pai
     items = moved.entities[pairs.items.astype(np.int64) + before.n_users]
     there = (users >= 0) & (items >= 0)
     users, items = users[there], items[there]
-    free = edge_places(moved.graph, users, np.zeros_like(users), items) < 0
+    free = moved.graph.rows.edges(users, np.zeros_like(users), items) < 0
     return Pairs.sorted(users[free], items[free] - moved.graph.n_users)
 
 
@@ -346,7 +345,7 @@ def _with_ndcg(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
     if not pairs:
         return row
     u, v = np.unique(np.array(pairs, dtype=np.int64), axis=0).T
-    fresh = edge_places(graph, u, np.zeros_like(u), v) < 0
+    fresh = graph.rows.edges(u, np.zeros_like(u), v) < 0
     u, v = u[fresh], v[fresh]
     asked = np.unique(u)
     chosen = np.sort(np.random.default_rng(0).permutation(asked)[:most])

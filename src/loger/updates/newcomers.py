@@ -20,7 +20,8 @@ import numpy as np
 from loger.encoder.cold_start import by_neighbours, neighbours
 from loger.graph import INTERACTION, KnowledgeGraph, whole
 from loger.graph.arrays import Doubles
-from loger.graph.edits import Learned, with_expected
+from loger.graph.edits import with_expected
+from loger.graph.growth import Learned
 from loger.logic.mln import Logic, additive
 from loger.ranking.ranker import Ranker, blocks, sampled
 from loger.rules import RuleSet

@@ -16,7 +16,7 @@ from unicodedata import normalize
 from loger.engine.files import claim, read_manifest
 from loger.errors import LogerError
 from loger.graph import whole
-from loger.graph.edits import Learned
+from loger.graph.growth import Learned
 from loger.model import LOGER
 from loger.store.bundle import MODEL
 from loger.updates.apply import unlearned_types
