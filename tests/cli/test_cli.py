@@ -262,7 +262,7 @@ def refuses(arguments: tuple[object, ...], why: str) -> None:
 
 
 def test_mistakes_get_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
-    refuses(("data", "inspect", tmp_path / "nowhere"), "no such folder")
+    refuses(("data", "inspect", tmp_path / "nowhere"), "no such file or folder")
     refuses(("rules", tmp_path / "nowhere"), "no such folder")
     refuses(("data", "inspect", folder, "--format", "plan"), "'plain'")
     (folder / "interactions.csv").write_text("user,item,rating\nann,mug,five\n")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import invented
 from loger.data import Dataset, load, split
 from loger.data.assemble import core
+from loger.data.readers.sentiment import feature_name
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.tables.reviews import amazon, parts, review_facts
 from loger.tables.reviews.amazon import PRESETS, AmazonConfig, build, count
@@ -341,7 +342,7 @@ def test_what_a_review_says_names_that_review_as_its_source(tmp_path: Path) -> N
             found = review(record(line))
         except ValueError:
             continue
-        features = {parts.feature(*m) for m in mentions(found.text)}
+        features = {feature_name(*m) for m in mentions(found.text)}
         told.setdefault((found.user, found.item), set()).update(features)
     words, facts, events = dataset.vocabulary, dataset.facts, dataset.interactions
     seen = 0

@@ -115,7 +115,7 @@ def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> Non
     plays = pl.DataFrame(PLAYS).rename({"listener": "ear"})
     with pytest.raises(DataError, match=r"names the user; the columns are .*ear.*user='COLUMN'"):
         from_tables(plays, items=pl.DataFrame(TRACKS))
-    with pytest.raises(DataError, match="a table should be a path or a frame, got 'NoneType'"):
+    with pytest.raises(DataError, match="a table must be a file or a data frame, got 'NoneType'"):
         from_tables(None)
 
 

@@ -84,7 +84,7 @@ def strengths(dataset: Any) -> list[float]:
 def test_values_that_differ_in_capitals_only_are_noted() -> None:
     labels = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_TRACKS)]
     notes = from_tables(plays(), tracks(studio=labels)).notes
-    what = "studio: values that differ in capitals only, taken as different"
+    what = "studio: values that differ only in capital letters, kept apart"
     assert [(n.count, n.example) for n in notes if n.what == what] == [(2, "CENTRAL")]
 
 

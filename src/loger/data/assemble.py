@@ -130,11 +130,7 @@ def _kept_interactions(
         low = interactions.filter(pl.col("rating") < min_rating)
         note(notes, f"interactions rated below {min_rating:g} taken as dislikes", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= min_rating)
-    order = [c for c in ("part", "time", "row") if c in interactions.columns]
-    first = interactions.sort(order, maintain_order=True).unique(
-        ["user", "item"], keep="first", maintain_order=True
-    )
-    first = _with_latest_times(_with_strengths(first.sort("row"), interactions), interactions)
+    first = _one_per_pair(interactions)
     if len(first) < len(interactions):
         again = interactions.join(first.select("row"), on="row", how="anti")
         if "part" in interactions.columns:
@@ -171,33 +167,29 @@ def dislikes(rows: pl.DataFrame, kept: pl.DataFrame, min_rating: float) -> pl.Da
     )
 
 
-def _with_strengths(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """One row of each pair with how strong it was: its amounts added up, else its highest rating,
-    else how many rows it has. Rows of a later part are not known to an earlier one."""
+def _one_per_pair(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row of each pair, of its earliest part, with the latest time there and how strong it was:
+    its amounts added up, else its highest rating, else how many rows it has."""
     by = [*PAIR, "part"] if "part" in rows.columns else list(PAIR)
     if "strength" in rows.columns:
         amounts = as_strengths(rows["strength"].cast(pl.Float64).fill_null(1.0).to_numpy())
         rows = rows.with_columns(pl.Series("strength", amounts))
-        strengths = rows.group_by(by).agg(pl.col("strength").sum())
-    elif len(first) == len(rows):
-        return first
+    order = [c for c in ("part", "time", "row") if c in rows.columns]
+    rows = rows.sort(order, maintain_order=True)
+    first = rows.unique(PAIR, keep="first", maintain_order=True)
+    if len(first) == len(rows):
+        return first.sort("row")
+    if "strength" in rows.columns:
+        merged = [pl.col("strength").sum()]
     elif "rating" in rows.columns:
-        strengths = rows.group_by(by).agg(pl.col("rating").max())
+        merged = [pl.col("rating").max()]
     else:
-        strengths = rows.group_by(by).agg(pl.len().cast(pl.Float64).alias("strength"))
-    known = first.drop(strengths.columns[-1], strict=False)
-    return known.join(strengths, on=by, how="left", maintain_order="left")
-
-
-def _with_latest_times(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """One row of each pair with the latest of its times. Rows of a later part are not known to an
-    earlier one."""
-    if "time" not in rows.columns or len(first) == len(rows):
-        return first
-    by = [*PAIR, "part"] if "part" in rows.columns else list(PAIR)
-    latest = rows.group_by(by).agg(pl.col("time").max().alias("latest"))
-    told = first.join(latest, on=by, how="left", maintain_order="left")
-    return told.with_columns(time=pl.col("latest")).drop("latest")
+        merged = [pl.len().cast(pl.Float64).alias("strength")]
+    if "time" in rows.columns:
+        merged.append(pl.col("time").max())
+    found = rows.group_by(by).agg(merged)
+    rest = first.drop(found.columns[len(by) :], strict=False)
+    return rest.join(found, on=by, how="left").sort("row")
 
 
 def note_unused(
@@ -270,6 +262,29 @@ def facts_of(
     """Pairs of head and tail as facts of one relation."""
     kinds = {"head_type": pl.lit(head_type), "tail_type": pl.lit(tail_type)}
     return pairs.select(pl.col(head).alias("head"), "tail", relation=pl.lit(relation), **kinds)
+
+
+def without_rare_and_hubs(
+    pairs: pl.DataFrame,
+    name: str,
+    least: int,
+    hub_share: float,
+    n: int,
+    what: str,
+    notes: list[Note],
+    head: str = "head",
+) -> pl.DataFrame:
+    """Pairs without tails that fewer than ``least`` heads have, or more than a share of all n;
+    ``name`` is what notes call the tails, ``what`` the heads."""
+    counts = pairs.group_by("tail").agg(pl.col(head).n_unique().alias("n")).sort("tail")
+    for chosen, why in (
+        (pl.col("n") < least, f"fewer than {least} {what}"),
+        (pl.col("n") > max(least, hub_share * n), f"more than {hub_share:.0%} of the {what}"),
+    ):
+        few = counts.filter(chosen)
+        note(notes, f"{name}: values left out because {why} have them", few["tail"])
+        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
+    return pairs
 
 
 def in_core(interactions: pl.DataFrame, least_user: int, least_item: int) -> pl.Series:

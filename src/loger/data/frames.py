@@ -29,9 +29,9 @@ def read(source: Path | str | object) -> pl.DataFrame:
             return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
-            "a table should be a path or a frame",
+            "a table must be a file or a data frame",
             value=type(source).__name__,
-            remedy="give a file name",
+            remedy="pass a path, or a DataFrame of polars or pandas",
         )
     return polars_frame(source)
 

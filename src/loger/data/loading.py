@@ -55,7 +55,7 @@ def load(
     check_not_forked("reading data")
     path = Path(path)
     if not path.exists():
-        raise DataError("there is no such folder", path=path, remedy="check the path")
+        raise DataError("there is no such file or folder", path=path, remedy="check the path")
     if format is not None and format not in get_args(Format):
         raise UnknownNameError("format", format, get_args(Format))
     if path.is_file():

@@ -129,7 +129,7 @@ def read_bytes(path: Path) -> bytes:
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         what = "decompressed" if path.suffix in _PACKINGS and path.is_file() else "read"
         raise DataError(
-            f"cannot be {what} ({error})", path=path, remedy="fetch or write the file again"
+            f"cannot be {what} ({error})", path=path, remedy="download or export the file again"
         ) from None
 
 
@@ -169,7 +169,10 @@ def read_text(path: Path) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError(
-            "has a NUL byte: this is not a text file", path=path, line=line, remedy="export as text"
+            "has a NUL byte: this is not a text file",
+            path=path,
+            line=line,
+            remedy="export the table as text",
         )
     if not text.strip():
         raise DataError("is empty", path=path, remedy="add rows, or leave the file out")
@@ -387,13 +390,13 @@ def read_parquet_table(path: Path) -> pl.DataFrame:
         raise DataError(
             f"unpacks to more than {most:,} MB, far more than {size:,} bytes should",
             path=path,
-            remedy="leave out columns of one value, or write the table as text",
+            remedy="drop columns that repeat one long value, or save the table as CSV",
         ) from None
     except (*_LIBRARIES, LookupError, OSError, TypeError, ValueError) as error:
         raise DataError(
             f"cannot be read as Parquet ({(str(error).splitlines() or [''])[0][:200]})",
             path=path,
-            remedy="write the file again",
+            remedy="export the file again",
         ) from None
 
 

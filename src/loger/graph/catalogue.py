@@ -143,7 +143,9 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         if self.mapping and "positive_from" in self.mapping:
-            raise LogerError("an older loger built this data set; build it again, then fit again")
+            raise LogerError(
+                "an older version of loger built this data set; build it again, then fit again"
+            )
 
     def __bool__(self) -> bool:
         return bool(self.filter_only or self.images or self.mapping)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.engine.kernels import kernel
 from loger.errors import LogerError
+from loger.graph._check_kernels import bad_pair, bad_segment
 from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
 TYPES = {
@@ -74,10 +74,10 @@ def check_arrays(
             raise LogerError(f"{name} has {len(arrays[name]):,} values, not one for each edge")
     spans = _type_spans(vocabulary, relations)
     order = (arrays["segment_relations"], starts, arrays["tails"])
-    if (bad := _bad_segment(spans, rows, *order)) >= 0:
+    if (bad := bad_segment(spans, rows, *order)) >= 0:
         raise LogerError(f"the facts of entity {bad} are not sorted, or of types that do not fit")
     pairs = arrays["pair_tails"], arrays["pair_relations"]
-    if (bad := _bad_pair(spans, starts[rows], *pairs)) >= 0:
+    if (bad := bad_pair(spans, starts[rows], *pairs)) >= 0:
         raise LogerError(f"the pairs of entity {bad} are not sorted, or of types that do not fit")
     if "origins" in arrays and edges:
         low, high = int(arrays["origins"].min()), int(arrays["origins"].max())
@@ -109,7 +109,7 @@ def check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int
             f"{edges // 2:,} facts"
         )
     if not len(vocabulary.span("user")) or not len(vocabulary.span("item")):
-        raise LogerError("a graph has users and items, got none")
+        raise LogerError("a graph needs at least one user and one item")
 
 
 def _check_types(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -138,46 +138,3 @@ def _type_spans(vocabulary: Vocabulary, relations: Sequence[Relation]) -> NDArra
     return np.array(
         [[e for s in pair for e in (s.start, s.stop)] for pair in spans], dtype=np.int64
     )
-
-
-# ── the loops over all facts, compiled ───────────────────────────────────────────────────
-
-
-@kernel
-def _bad_segment(spans, rows, relations, starts, tails):  # type: ignore[no-untyped-def]
-    """The first entity whose segments are not sorted, empty, or of the wrong types; else -1."""
-    for head in range(len(rows) - 1):
-        before = -1
-        for s in range(rows[head], rows[head + 1]):
-            r = int(relations[s])
-            if r <= before or r >= len(spans) or starts[s] == starts[s + 1]:
-                return head
-            before = r
-            low, high = spans[r, 2], spans[r, 3]
-            if head < spans[r, 0] or head >= spans[r, 1]:
-                return head
-            last = low - 1
-            for k in range(starts[s], starts[s + 1]):
-                if tails[k] <= last or tails[k] == head:
-                    return head
-                last = np.int64(tails[k])
-            if last >= high:
-                return head
-    return -1
-
-
-@kernel
-def _bad_pair(spans, starts, tails, relations):  # type: ignore[no-untyped-def]
-    """The first entity whose pairs are not sorted or of the wrong types; else -1."""
-    for head in range(len(starts) - 1):
-        last, before = np.int64(-1), -1
-        for k in range(starts[head], starts[head + 1]):
-            tail, r = np.int64(tails[k]), int(relations[k])
-            if r >= len(spans) or tail < last or (tail == last and r <= before):
-                return head
-            if head < spans[r, 0] or head >= spans[r, 1]:
-                return head
-            if tail < spans[r, 2] or tail >= spans[r, 3]:
-                return head
-            last, before = tail, r
-    return -1

@@ -308,7 +308,9 @@ def _of_edges(graph: KnowledgeGraph, values: NDArray[Any], dtype: Any, what: str
     """Values of all interactions, by user and item, as values of users' edges; 0 on the others."""
     edges, _ = graph.interactions
     if len(values) != len(edges):
-        raise LogerError(f"{len(values):,} pairs with {what}, {len(edges):,} interactions")
+        raise LogerError(
+            f"got {what} for {len(values):,} pairs, but the graph has {len(edges):,} interactions"
+        )
     of_edge = np.zeros(int(graph.indptr[graph.n_users]), dtype=dtype)
     of_edge[edges] = values
     return of_edge
@@ -392,7 +394,7 @@ def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
     if (r.head_type, r.tail_type, r.derived) != ("item", "item", True):
         raise LogerError(f"a derived relation must lead from item to item, got {r}")
     if r.name in [other.name for other in graph.relations]:
-        raise LogerError(f"there is a relation {r.name!r} already")
+        raise LogerError(f"the graph already has a relation {r.name!r}")
     if not len(heads) == len(tails) == len(derived.weights) == len(derived.support):
         raise LogerError(f"the facts of {r.name!r} differ in length")
     inside = (np.minimum(heads, tails) >= 0) & (np.maximum(heads, tails) < graph.n_items)
@@ -426,7 +428,7 @@ def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
         k, names = int(np.flatnonzero(places < 0)[0]), graph.vocabulary.names
         raise LogerError(
             f"the graph has no fact ({names[heads[k]]!r}, "
-            f"{graph.relation_name(int(relations[k]))}, {names[tails[k]]!r}) to take away"
+            f"{graph.relation_name(int(relations[k]))}, {names[tails[k]]!r}) to remove"
         )
     return places
 

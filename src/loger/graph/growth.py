@@ -143,7 +143,8 @@ def with_facts(
     """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
     if (times is None) != (graph.times is None) and (r == INTERACTION).any():
-        raise LogerError("interactions need times where the graph knows times, and only there")
+        has, need = ("no times", "can't have any") if times is not None else ("times", "need them")
+        raise LogerError(f"the graph has {has}, so new interactions {need}")
     when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
     if graph.times is not None and graph.timed_behaviours:
         when[np.isin(r, graph.timed_behaviours)] = int(graph.times.max(initial=0)) + 1

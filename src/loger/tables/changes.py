@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from loger.data import table_files
 from loger.data.assemble import NO_FACTS, dislikes, in_seconds
-from loger.data.columns import Columns
+from loger.data.columns import INTERACTIONS, ITEMS, TRIPLES, USERS, Columns
 from loger.data.dataset import Note, as_name, is_frame, unit_of_epoch
 from loger.data.facts import Names, is_known, typed
 from loger.data.readers import plain
-from loger.data.readers.plain import Frame
+from loger.data.readers.plain import Source
 from loger.errors import DataError
 from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph, Relation
 from loger.graph.arrays import Ids
@@ -163,12 +163,12 @@ def read(
 ) -> Changes:
     """Read changes from files, frames or records."""
     notes = list[Note]()
-    rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
+    rows = _interactions(_source(interactions, "interactions", INTERACTIONS), notes)
     check_rated(rows, min_rating)
-    triples = _source(facts, "facts", plain.TRIPLES)
+    triples = _source(facts, "facts", TRIPLES)
     columns = [NO_COLUMNS]
-    things = _names(_source(items, "items", plain.ITEMS), "item", plain.ITEMS, notes, columns)
-    people = _names(_source(users, "users", plain.USERS), "user", plain.USERS, notes, columns)
+    things = _names(_source(items, "items", ITEMS), "item", ITEMS, notes, columns)
+    people = _names(_source(users, "users", USERS), "user", USERS, notes, columns)
     table = NO_FACTS
     if triples is not None:
         table = plain.read_triples(triples, notes, pl.Series([], dtype=pl.String))
@@ -180,21 +180,21 @@ def check_rated(rows: pl.DataFrame, floor: float | None) -> None:
     """Refuse interactions without ratings where the model needs them."""
     if floor is not None and len(rows) and "rating" not in rows.columns:
         raise DataError(
-            f"the model keeps interactions rated at least {floor:g}, but the new ones have no "
-            "ratings",
+            f"the model counts only interactions rated {floor:g} or higher, but the new ones "
+            "have no ratings",
             remedy="add a rating column",
         )
 
 
-def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
+def _interactions(source: Source | None, notes: list[Note]) -> pl.DataFrame:
     if source is None:
         return NO_INTERACTIONS
-    with table_files.errors_naming(source.path if isinstance(source, Frame) else source):
+    with table_files.errors_naming(source.path):
         return plain.read_interactions(source, notes).drop("part", strict=False)
 
 
 def _names(
-    source: Path | Frame | None,
+    source: Source | None,
     kind: str,
     columns: Columns,
     notes: list[Note],
@@ -220,13 +220,13 @@ def _names(
     return {name: label or None for name, label in zip(frame["name"], labels, strict=True)}
 
 
-def _source(source: object, what: str, columns: Columns) -> Path | Frame | None:
+def _source(source: object, what: str, columns: Columns) -> Source | None:
     """A file, a frame, or rows as a frame; None where there is nothing."""
     if source is None or isinstance(source, pl.DataFrame | pl.LazyFrame) or is_frame(source):
-        frame = Frame.of(source, what)
-        return frame if frame is None or len(frame.table) else None
+        found = Source.of_frame(source, what)
+        return found if found is None or found.frame is None or len(found.frame) else None
     if isinstance(source, str | PathLike):
-        return Path(source)
+        return Source(Path(source))
     if not isinstance(source, Iterable):
         raise DataError(
             f"{what} must be a file, a data frame or rows", value=source, remedy="pass one of these"
@@ -234,7 +234,7 @@ def _source(source: object, what: str, columns: Columns) -> Path | Frame | None:
     rows = list(source)
     if not rows:
         return None
-    return Frame.of(_records(rows, what, columns.order), what)
+    return Source.of_frame(_records(rows, what, columns.order), what)
 
 
 def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFrame:

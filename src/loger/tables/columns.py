@@ -15,16 +15,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.data.assemble import facts_of
-from loger.data.columns import DateOrder
+from loger.data.assemble import facts_of, without_rare_and_hubs
 from loger.data.dataset import Note
+from loger.data.readers.sentiment import feature_labels, feature_name
 from loger.data.table_files import note
+from loger.data.times import DateOrder
 from loger.errors import DataError
 from loger.tables.joining import check_column
 from loger.tables.mapping import Column, EntityTable, TableMapping
 from loger.tables.reviews.aspects import Extractor, lexicon, plain_text, singular
-from loger.tables.reviews.parts import feature
-from loger.tables.reviews.review_facts import feature_labels, without_rare_and_hubs
 from loger.tables.values import (
     as_numbers,
     cells,
@@ -109,7 +108,7 @@ class Work:
     def note_missing(self, column: str, values: pl.Series) -> None:
         """Note cells that say that nothing is known: they are not facts that items share."""
         words = values.filter(stands_for_nothing(values))
-        self.note(f"{column}: words such as N/A, read as a missing value", words)
+        self.note(f"{column}: words such as N/A, read as missing values", words)
 
     def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
         """Note items (users) of the interactions that their table lacks: they may be misspelt."""
@@ -254,7 +253,7 @@ def _shared(work: Work, pairs: pl.DataFrame, column: Column, n: int, what: str) 
     mapping = work.mapping
     values = pairs["tail"].unique().sort()
     alike = values.filter(values.str.to_lowercase().is_duplicated())
-    work.note(f"{column.column}: values that differ in capitals only, taken as different", alike)
+    work.note(f"{column.column}: values that differ only in capital letters, kept apart", alike)
     limits = mapping.least, mapping.hub_share, n
     return without_rare_and_hubs(pairs, column.column, *limits, what, work.notes)
 
@@ -310,7 +309,7 @@ def _range(column: str, low: float, high: float, unit: str = "") -> str:
 
 def _mined(work: Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
-    features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
+    features = [sorted({feature_name(*m) for m in work.extractor(text)}) for text in texts["tail"]]
     if len(texts) and not any(features):
         what = "texts in which loger found no opinion (it understands English reviews)"
         work.note(what, texts, "tail")

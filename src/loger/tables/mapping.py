@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from loger.data.columns import DateOrder
+from loger.data.times import DateOrder
 from loger.engine.files import write_text
 from loger.engine.progress import table as html_table
 from loger.engine.settings import overridden, read_toml

@@ -20,10 +20,11 @@ import polars as pl
 
 from loger.data import frames
 from loger.data.assemble import NO_FACTS, assemble, facts_of, in_core
-from loger.data.columns import DateOrder
+from loger.data.columns import INTERACTIONS
 from loger.data.dataset import Dataset, Note, is_frame, moment, unit_of_epoch
 from loger.data.facts import Names
-from loger.data.readers.plain import INTERACTIONS, PART_WORDS
+from loger.data.readers.plain import PART_WORDS
+from loger.data.times import DateOrder
 from loger.engine.threads import check_not_forked
 from loger.errors import DataError
 from loger.graph import DISLIKED, KnowledgeGraph
@@ -297,7 +298,7 @@ def _note_zeros(work: Work, kind: str, values: pl.Series) -> None:
     ids = values.drop_nulls().unique().sort()
     plain = ids.filter(ids.str.contains(r"^\d+$"))
     twice = plain.filter(plain.str.strip_chars_start("0").is_duplicated())
-    what = f"{kind}s whose ids differ in leading zeros only, in one table: taken as different"
+    what = f"{kind}s whose ids differ only in leading zeros, in one table: kept apart"
     work.note(what, twice)
 
 

@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from loger.data.columns import DateOrder, Moments, dates, epoch
+from loger.data.times import DateOrder, Moments, dates, epoch
 
 FEW = 12
 """A column with at most this many distinct numbers contains kinds rather than amounts."""

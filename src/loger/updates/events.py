@@ -127,7 +127,7 @@ class EventStore:
         self._db.execute("PRAGMA secure_delete = ON")
         tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("event",) not in tables:
-            raise DataError("not a file of events", path=self.path, remedy="choose another file")
+            raise DataError("is not an event store", path=self.path, remedy="choose another file")
         with self._writing():
             for statement in SCHEMA.split(";\n"):
                 self._db.execute(statement)
@@ -302,7 +302,7 @@ class EventStore:
                 "disk isn't full, or choose another file with --set events_file=FILE"
             ) from None
         except sqlite3.DatabaseError as error:
-            what = f"not a file of events, or damaged ({error})"
+            what = f"is not an event store, or is damaged ({error})"
             raise DataError(what, path=self.path, remedy="restore it from a copy") from None
 
 

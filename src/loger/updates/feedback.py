@@ -101,7 +101,7 @@ class Traffic:
         (0.9, 0.1)
         """
         if bundles > len(LETTERS):
-            raise LogerError(f"at most {len(LETTERS)} bundles side by side, got {bundles}")
+            raise LogerError(f"a server compares at most {len(LETTERS)} bundles, got {bundles}")
         parts = ["1"] * bundles if text is None else text.split(":")
         try:
             shares = [float(part) for part in parts]
@@ -392,9 +392,12 @@ def estimate(
     """
     r, p, pi = (np.asarray(x, dtype=np.float64) for x in (rewards, propensities, target))
     if not len(r) or not len(r) == len(p) == len(pi):
-        raise LogerError(f"give as many rewards ({len(r)}) as propensities and targets, and some")
+        raise LogerError(
+            "rewards, propensities and targets must have the same length, at least 1, got "
+            f"{len(r)}, {len(p)} and {len(pi)}"
+        )
     if not ((p > 0) & (p <= 1)).all() or not ((pi >= 0) & (pi <= 1)).all():
-        raise LogerError("propensities are above 0 and at most 1, targets 0 to 1")
+        raise LogerError("propensities must be above 0 and at most 1, and targets from 0 to 1")
     w = pi / p
     _, who = np.unique(
         np.arange(len(r)) if people is None else np.asarray(people), return_inverse=True

@@ -17,8 +17,8 @@ import polars as pl
 
 from loger.data import table_files
 from loger.data.assemble import OTHER, assemble, facts_of, note_unused
-from loger.data.columns import seconds
 from loger.data.dataset import PARTS, Dataset, Note
+from loger.data.times import seconds
 
 
 def read(

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from loger.data import columns as headers
 from loger.data import table_files
 from loger.data.assemble import NO_FACTS, assemble
-from loger.data.columns import Columns, seconds
+from loger.data.columns import INTERACTIONS, ITEMS, NUMBERS, TRIPLES, USERS, Columns
 from loger.data.dataset import Dataset, Note
 from loger.data.frames import polars_frame
+from loger.data.times import seconds
 from loger.engine.threads import check_not_forked
 from loger.errors import DataError
 
@@ -35,23 +35,19 @@ PART_WORDS = {
     "val": "validation", "dev": "validation", "test": "test", "testing": "test",
 }  # fmt: skip
 """What people call the parts of a split."""
-INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
-TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
-ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
-USERS = Columns(headers.USERS, ("name", "label"), 1)
 
 
-class Frame(NamedTuple):
-    """A table in memory, under the name by which messages call it."""
+class Source(NamedTuple):
+    """A table in a file or, under the name by which messages call it, in memory."""
 
     path: Path
-    table: pl.DataFrame
+    frame: pl.DataFrame | None = None
 
     @classmethod
-    def of(cls, source: object, what: str) -> Frame | None:
+    def of_frame(cls, frame: object, what: str) -> Source | None:
         """A frame of polars or pandas; None stays None."""
         name = f"{what} frame"
-        return None if source is None else cls(Path(name), polars_frame(source, name))
+        return None if frame is None else cls(Path(name), polars_frame(frame, name))
 
 
 def read(path: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
@@ -62,9 +58,10 @@ def read(path: Path, *, min_rating: float | None = None, name: str | None = None
     else:
         stems = (("interactions",), ("triples", "kg"), ("items",), ("users",))
         tables = [locate(folder, *names) for names in stems]
-    interactions = needed(tables[0], folder)
+    interactions = Source(needed(tables[0], folder))
+    others = (None if table is None else Source(table) for table in tables[1:])
     name = name or folder.resolve().name
-    return _dataset(interactions, *tables[1:], min_rating=min_rating, name=name)
+    return _dataset(interactions, *others, min_rating=min_rating, name=name)
 
 
 def from_frames(
@@ -87,14 +84,14 @@ def from_frames(
     relation that the others become.
     """
     check_not_forked("reading frames")
-    table = Frame.of(interactions, "interactions")
+    table = Source.of_frame(interactions, "interactions")
     if table is None:
         raise DataError("interactions are missing", remedy="give a frame with user and item")
     return _dataset(
         table,
-        Frame.of(triples, "triples"),
-        Frame.of(items, "items"),
-        Frame.of(users, "users"),
+        Source.of_frame(triples, "triples"),
+        Source.of_frame(items, "items"),
+        Source.of_frame(users, "users"),
         interaction=interaction,
         min_rating=min_rating,
         name=name,
@@ -102,10 +99,10 @@ def from_frames(
 
 
 def _dataset(
-    interactions: Path | Frame,
-    triples: Path | Frame | None,
-    items: Path | Frame | None,
-    users: Path | Frame | None,
+    interactions: Source,
+    triples: Source | None,
+    items: Source | None,
+    users: Source | None,
     *,
     min_rating: float | None,
     name: str,
@@ -129,18 +126,18 @@ def _dataset(
         labels={"item": item_labels, "user": user_labels},
         min_rating=min_rating,
         notes=notes,
-        path=_path(interactions),
-        facts_path=None if triples is None else _path(triples),
+        path=interactions.path,
+        facts_path=None if triples is None else triples.path,
         integers=_integers(interactions),
     )
 
 
-def _integers(source: Path | Frame) -> list[str]:
+def _integers(source: Source) -> list[str]:
     """Which of user and item have integers as ids. Text files have no types, so there both may."""
-    if isinstance(source, Frame):
-        schema = source.table.schema
-    elif source.name.endswith(".parquet"):
-        schema = pl.Schema(pl.read_parquet_schema(source))
+    if source.frame is not None:
+        schema = source.frame.schema
+    elif source.path.name.endswith(".parquet"):
+        schema = pl.Schema(pl.read_parquet_schema(source.path))
     else:
         return ["user", "item"]
     chosen = INTERACTIONS.chosen(list(schema))
@@ -148,30 +145,26 @@ def _integers(source: Path | Frame) -> list[str]:
 
 
 def _refuse_facts_in_columns(
-    interactions: Path | Frame,
-    items: Path | Frame | None,
-    users: Path | Frame | None,
+    interactions: Source,
+    items: Source | None,
+    users: Source | None,
     lost: Mapping[Path, Sequence[str]],
 ) -> None:
     """Refuse columns that contain facts when there are no triples, and say what reads them: nobody
     wants to fit without the only facts there are."""
     path, columns = next(iter(lost.items()))
-    if isinstance(interactions, Frame):
+    if interactions.frame is not None:
         remedy = "loger.from_tables(interactions, items=…, users=…) turns columns into facts"
     else:
         given = (("interactions", interactions), ("items", items), ("users", users))
-        options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
-        out = f"-o {quote(interactions.parent.resolve().name + '.loger')}"
+        options = [f"--{n} {quote(str(f.path))}" for n, f in given if f is not None]
+        out = f"-o {quote(interactions.path.parent.resolve().name + '.loger')}"
         remedy = f"turn columns into facts: loger data build table {' '.join(options)} {out}"
     raise DataError(
         f"has columns that would be ignored ({', '.join(columns)}), and there are no triples",
         path=path,
         remedy=f"{remedy}; or leave the columns out",
     )
-
-
-def _path(source: Path | Frame) -> Path:
-    return source.path if isinstance(source, Frame) else source
 
 
 def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Path | None:
@@ -194,10 +187,10 @@ def needed(interactions: Path | None, folder: Path | None) -> Path:
     return interactions
 
 
-def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
+def read_interactions(source: Source, notes: list[Note]) -> pl.DataFrame:
     """The interactions of a table: user, item and, where given, rating, strength, count, time and
     part."""
-    frame, path = read_columns(source, INTERACTIONS, notes), _path(source)
+    frame, path = read_columns(source, INTERACTIONS, notes), source.path
     for column in ("rating", "strength", "count"):
         if column in frame.columns:
             frame = table_files.number(frame, column, pl.Float64, path)
@@ -206,14 +199,13 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     if "part" in frame.columns:
         part = pl.col("part").str.to_lowercase().replace_strict(PART_WORDS, default=None)
         bad = frame.filter(part.is_null())
-        table_files.refuse(
-            bad, "is not the name of a part", path, "part", remedy="write train, validation or test"
-        )
+        what, remedy = "part should be train, validation or test", "write one of these"
+        table_files.refuse(bad, what, path, "part", remedy=remedy)
         frame = frame.with_columns(part)
     return frame
 
 
-def read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
+def read_triples(source: Source, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
     """The facts of a table: head, relation, tail and, where given, their types."""
     frame = read_columns(source, TRIPLES, notes, seen)
     kinds = [c for c in ("head_type", "tail_type") if c in frame.columns]
@@ -221,7 +213,7 @@ def read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl
 
 
 def _read_names(
-    source: Path | Frame | None,
+    source: Source | None,
     columns: Columns,
     notes: list[Note],
     seen: pl.Series,
@@ -240,7 +232,7 @@ def _read_names(
 
 
 def read_columns(
-    source: Path | Frame,
+    source: Source,
     columns: Columns,
     notes: list[Note],
     seen: pl.Series | None = None,
@@ -250,12 +242,12 @@ def read_columns(
 
     A first line with a name that was ``seen`` elsewhere cannot be a header.
     """
-    path, frame = _path(source), read_whole(source, columns, notes, seen)
+    path, frame = source.path, read_whole(source, columns, notes, seen)
     names = [c for c in frame.columns if c != "line"]
     chosen = columns.chosen(names)
     for ours in columns.needed:
         if ours not in chosen:
-            in_rows = isinstance(source, Frame) or path.name.endswith(".parquet")
+            in_rows = source.frame is not None or path.name.endswith(".parquet")
             raise DataError(
                 f"there is no column {ours}, only {', '.join(names)}",
                 path=path,
@@ -270,7 +262,7 @@ def read_columns(
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     frame = table_files.filled(frame, columns.needed, path)
     for column in chosen:
-        if column not in headers.NUMBERS:
+        if column not in NUMBERS:
             frame = _as_text(frame, column, path)
         elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
             raise _wrong_kind(frame, column, path, "numbers")
@@ -278,23 +270,24 @@ def read_columns(
 
 
 def read_whole(
-    source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None
+    source: Source, columns: Columns, notes: list[Note], seen: pl.Series | None
 ) -> pl.DataFrame:
     """A table as it is, its columns under their own names, or by their order."""
-    if isinstance(source, Frame):
-        if not len(source.table):
-            raise DataError("has no rows", path=source.path, remedy="leave it out, or add rows")
-        return source.table
-    if source.name.endswith(".parquet"):
-        return table_files.read_parquet(source).drop("line_", strict=False)
-    ending = next((e for e in _SEPARATORS if e in source.suffixes), "")
+    path, frame = source
+    if frame is not None:
+        if not len(frame):
+            raise DataError("has no rows", path=path, remedy="leave it out, or add rows")
+        return frame
+    if path.name.endswith(".parquet"):
+        return table_files.read_parquet(path).drop("line_", strict=False)
+    ending = next((e for e in _SEPARATORS if e in path.suffixes), "")
     return table_files.read_table(
-        source,
+        path,
         columns.order,
         separator=_SEPARATORS.get(ending, table_files.shown_separator),
         optional=columns.optional,
         is_header=columns.are_named_by,
-        headless=lambda table: columns.doubt(table, source, notes, seen),
+        headless=lambda table: columns.doubt(table, path, notes, seen),
     )
 
 

@@ -17,19 +17,18 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import columns as headers
 from loger.data import table_files
 from loger.data.assemble import OTHER, assemble
-from loger.data.columns import Columns
+from loger.data.columns import INTERACTIONS, Columns
 from loger.data.dataset import Dataset, Note
-from loger.data.readers.plain import locate, needed, read_columns, read_interactions
+from loger.data.readers.plain import Source, locate, needed, read_columns, read_interactions
 from loger.errors import DataError, LogerError
 
 ENDINGS = (".nt", ".ttl")
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 _LINKS = Columns(
-    {"item": (*headers.INTERACTIONS["item"], "id"), "iri": ("iri", "uri", "entity", "resource")},
+    {"item": (*INTERACTIONS.known["item"], "id"), "iri": ("iri", "uri", "entity", "resource")},
     ("item", "iri"),
 )
 _LAST_PART = r"([^/#:]+)[/#]*$"
@@ -39,7 +38,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     """The data set of a folder with RDF files and interactions."""
     notes = list[Note]()
     path = needed(locate(folder, "interactions"), folder)
-    interactions = read_interactions(path, notes)
+    interactions = read_interactions(Source(path), notes)
     files = [
         p
         for e in ENDINGS
@@ -130,7 +129,7 @@ def _links(
     out = []
     for kind, wanted in names.items():
         if kind == "item" and file is not None:
-            table = read_columns(file, _LINKS, notes, interactions["item"])
+            table = read_columns(Source(file), _LINKS, notes, interactions["item"])
             links = table.select(pl.col("item").alias("name"), "iri").unique(maintain_order=True)
         else:
             exact = wanted.join(whole, on="name", maintain_order="left")

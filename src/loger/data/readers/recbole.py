@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from loger.data import table_files
 from loger.data.assemble import NO_FACTS, OTHER, assemble
-from loger.data.columns import seconds
 from loger.data.dataset import PARTS, Dataset, Note
+from loger.data.times import seconds
 from loger.engine.files import atomic_file
 from loger.errors import DataError
 from loger.graph import INTERACTION
@@ -40,7 +40,8 @@ from loger.graph import INTERACTION
 _TYPES = ("token", "token_seq", "float", "float_seq")
 OPTIONAL = {"rating": "rating", "strength": "strength", "time": "timestamp"}
 """What is read of interactions where it is there, and the column's name."""
-_SPLIT = dict(zip((".train", ".valid", ".test"), PARTS, strict=True))
+_ENDINGS = ("train", "valid", "test")
+_SPLIT = {f".{ending}": part for ending, part in zip(_ENDINGS, PARTS, strict=True)}
 
 
 def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
@@ -86,7 +87,7 @@ def _stem(folder: Path) -> str:
         return folder.resolve().name
     if len(stems) != 1:
         raise DataError(
-            "should hold the .inter file of one data set",
+            "should contain the .inter files of one data set",
             path=folder,
             value=sorted(stems),
             remedy="keep one data set per folder",
@@ -221,9 +222,6 @@ def _read_atomic(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     return frame.rename(dict(zip(frame.columns[1:], types, strict=True))), types
 
 
-_ENDINGS = ("train", "valid", "test")
-
-
 def write(dataset: Dataset, folder: Path | str) -> dict[str, int]:
     """Write the files; rows of each, and under ``left out`` facts that have no place in them."""
     folder, name = Path(folder), dataset.name
@@ -281,18 +279,13 @@ def _graph(dataset: Dataset, rows: NDArray[np.int64]) -> pl.DataFrame:
 
 
 def _links(dataset: Dataset) -> pl.DataFrame:
-    items = _cleaned([dataset.vocabulary.names[e] for e in dataset.vocabulary.span("item")])
+    items = _cleaned(dataset.vocabulary.of_type("item")[0])
     return pl.DataFrame({"item_id:token": items, "entity_id:token": items})
 
 
 def _labels(dataset: Dataset, kind: str) -> pl.DataFrame:
-    words, span = dataset.vocabulary, dataset.vocabulary.span(kind)
-    return pl.DataFrame(
-        {
-            f"{kind}_id:token": _cleaned([words.names[e] for e in span]),
-            f"{kind}_name:token_seq": _cleaned([words.labels[e] for e in span]),
-        }
-    )
+    names, labels = map(_cleaned, dataset.vocabulary.of_type(kind))
+    return pl.DataFrame({f"{kind}_id:token": names, f"{kind}_name:token_seq": labels})
 
 
 def _users(dataset: Dataset, rows: NDArray[np.int64]) -> pl.DataFrame:
@@ -315,12 +308,10 @@ def _users(dataset: Dataset, rows: NDArray[np.int64]) -> pl.DataFrame:
 
 def _entities(dataset: Dataset) -> pl.Series:
     """The names of all entities in .kg: items under their own, others with their type."""
-    words = dataset.vocabulary
-    kinds = {kind: words.span(kind) for kind in words.types}
-    names = list(words.names)
-    for kind, span in kinds.items():
-        if kind not in ("user", "item"):
-            names[span.start : span.stop] = [f"{kind}:{words.names[e]}" for e in span]
+    names = list[str]()
+    for kind in dataset.vocabulary.types:
+        prefix = "" if kind in ("user", "item") else f"{kind}:"
+        names += [prefix + name for name in dataset.vocabulary.of_type(kind)[0]]
     return _cleaned(names)
 
 

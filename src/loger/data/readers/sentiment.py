@@ -11,15 +11,17 @@ and noted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
 from loger.data import table_files
 from loger.data.assemble import assemble
-from loger.data.columns import seconds
 from loger.data.dataset import Dataset, Note
+from loger.data.times import seconds
 
+_MOODS = {"+1": "good", "0": "neutral", "-1": "bad"}
 _RELATIONS = ("also_viewed", "bought_together")
 
 
@@ -46,7 +48,6 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
         for relation in _RELATIONS
         if (related := table_files.find(folder, f"{relation}.txt"))
     ]
-    features = mentions.select("feature", "label").unique("feature", maintain_order=True)
     return assemble(
         name or folder.resolve().name,
         interactions,
@@ -54,7 +55,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
         interaction="purchase",
         labels={
             "item": table_files.read_short_names(table_files.find(folder, "item_short_names.txt")),
-            "feature": dict(features.iter_rows()),
+            "feature": feature_labels(mentions["feature"].unique()),
         },
         min_rating=min_rating,
         notes=notes,
@@ -85,7 +86,7 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
 
 
 def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Mentions with the feature they name, as ``aspect|opinion|±1``, and its label."""
+    """Mentions with the feature they name."""
     parts = mentions["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
     bad = mentions.filter(polarity.is_null())
@@ -93,11 +94,30 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     remedy = "correct the mention or remove it"
     table_files.refuse(bad, what, path, "value", remedy=remedy)
     sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
-    mood = sign.replace({"+1": "good", "0": "neutral", "-1": "bad"})
-    return mentions.with_columns(
-        (aspect + "|" + opinion + "|" + sign).alias("feature"),
-        (aspect + ": " + opinion + " (" + mood + ")").alias("label"),
-    )
+    return mentions.with_columns((aspect + "|" + opinion + "|" + sign).alias("feature"))
+
+
+def feature_name(aspect: str, opinion: str, polarity: int) -> str:
+    """The name of a feature, ``aspect|opinion|±1``.
+
+    >>> feature_name("battery life", "short", -1)
+    'battery life|short|-1'
+    """
+    clean = (part.replace("|", " ").strip() for part in (aspect, opinion))
+    return f"{'|'.join(clean)}|{'+1' if polarity > 0 else '-1' if polarity < 0 else '0'}"
+
+
+def feature_labels(names: Iterable[str]) -> dict[str, str]:
+    """Features as people read them.
+
+    >>> feature_labels(["battery life|short|-1"])
+    {'battery life|short|-1': 'battery life: short (bad)'}
+    """
+    out = {}
+    for name in names:
+        aspect, opinion, sign = name.rsplit("|", 2)
+        out[name] = f"{aspect}: {opinion} ({_MOODS.get(sign, sign)})"
+    return out
 
 
 def _read_related(path: Path, relation: str, items: pl.Series) -> pl.DataFrame:

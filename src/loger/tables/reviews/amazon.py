@@ -19,7 +19,7 @@ import polars as pl
 
 from loger.data.assemble import NO_FACTS, PAIR, assemble, in_core
 from loger.data.dataset import Dataset, Note
-from loger.data.readers.plain import read_interactions
+from loger.data.readers.plain import Source, read_interactions
 from loger.data.table_files import note
 from loger.engine import Progress, silent
 from loger.errors import DataError, LogerError, UnknownNameError
@@ -169,7 +169,7 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
 
 def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl.DataFrame:
     """The reviews with the part of each pair, as a file says it; others are left out."""
-    parted = read_interactions(path, notes)
+    parted = read_interactions(Source(path), notes)
     if "part" not in parted.columns:
         raise DataError(
             "has no column part",

@@ -25,6 +25,7 @@ from zlib import crc32
 
 import polars as pl
 
+from loger.data.readers.sentiment import feature_name
 from loger.engine import Progress
 from loger.engine.files import atomic_file, write_text
 from loger.engine.processes import end_with_parent
@@ -230,7 +231,7 @@ def _reviews(block: Block, tally: Tally, extractor: str) -> list[tuple[Any, ...]
 def _said(extract: Extractor, text: str, line: int) -> list[str]:
     """The features of a text; errors of an extractor name the line."""
     try:
-        return [feature(*mention) for mention in extract(text)]
+        return [feature_name(*mention) for mention in extract(text)]
     except Exception as error:
         raise LogerError(
             f"the extractor failed on line {line} ({error!r}); it must take any text and give "
@@ -249,16 +250,6 @@ def _products(block: Block, tally: Tally) -> list[tuple[Any, ...]]:
 
 FIELD = "a field left out: "
 """How kinds begin that cost a line one field but not its place."""
-
-
-def feature(aspect: str, opinion: str, polarity: int) -> str:
-    """The name of a feature, ``aspect|opinion|±1``.
-
-    >>> feature("battery life", "short", -1)
-    'battery life|short|-1'
-    """
-    clean = (part.replace("|", " ").strip() for part in (aspect, opinion))
-    return f"{'|'.join(clean)}|{'+1' if polarity > 0 else '-1' if polarity < 0 else '0'}"
 
 
 def named_extractor(name: str) -> Extractor | None:

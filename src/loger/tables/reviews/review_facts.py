@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from loger.data.assemble import facts_of
+from loger.data.assemble import facts_of, without_rare_and_hubs
 from loger.data.dataset import Note
-from loger.data.readers.sentiment import read_mentions
+from loger.data.readers.sentiment import feature_labels, read_mentions
 from loger.data.table_files import note
 from loger.tables.reviews.parts import Parts
 
@@ -34,7 +34,6 @@ PRICE_BINS = 5
 """Quantile bins of the price within a category."""
 LEAST_PRICED = 50
 """Priced items that a category needs for bins of its own; else its parent's are taken."""
-_MOODS = {"+1": "good", "0": "neutral", "-1": "bad"}
 
 
 def of_reviews(
@@ -71,15 +70,6 @@ def of_reviews(
             names = [f"{relation}::{kind}" for relation in wanted]
             made += _both_sides(rows, interactions, names, f"style::{kind}")
     return made, labels
-
-
-def feature_labels(names: pl.Series) -> dict[str, str]:
-    """Features as people read them: ``battery life|short|-1`` is "battery life: short (bad)"."""
-    out = {}
-    for name in names:
-        aspect, opinion, sign = name.rsplit("|", 2)
-        out[name] = f"{aspect}: {opinion} ({_MOODS.get(sign, sign)})"
-    return out
 
 
 def _values(review_parts: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl.DataFrame]:
@@ -216,11 +206,6 @@ def _products(product_parts: Parts, items: pl.Series, notes: list[Note]) -> pl.D
     return products.filter(first)
 
 
-def fact_frame(pairs: pl.DataFrame, relation: str, tail_type: str) -> pl.DataFrame:
-    """Facts of items from columns item and tail."""
-    return facts_of(pairs, relation, "item", tail_type, "item")
-
-
 def _shared(
     pairs: pl.DataFrame,
     relation: str,
@@ -233,30 +218,7 @@ def _shared(
     pairs = pairs.filter(pl.col("tail").fill_null("") != "")
     limits = config.min_items, config.hub_share, n_items
     pairs = without_rare_and_hubs(pairs, tail_type, *limits, "items", notes, head="item")
-    return fact_frame(pairs, relation, tail_type)
-
-
-def without_rare_and_hubs(
-    pairs: pl.DataFrame,
-    name: str,
-    least: int,
-    hub_share: float,
-    n: int,
-    what: str,
-    notes: list[Note],
-    head: str = "head",
-) -> pl.DataFrame:
-    """Pairs without tails that fewer than ``least`` heads have, or more than a share of all n;
-    ``name`` is what notes call the tails, ``what`` the heads."""
-    counts = pairs.group_by("tail").agg(pl.col(head).n_unique().alias("n")).sort("tail")
-    for chosen, why in (
-        (pl.col("n") < least, f"fewer than {least} {what}"),
-        (pl.col("n") > max(least, hub_share * n), f"more than {hub_share:.0%} of the {what}"),
-    ):
-        few = counts.filter(chosen)
-        note(notes, f"{name}: values left out because {why} have them", few["tail"])
-        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
-    return pairs
+    return facts_of(pairs, relation, "item", tail_type, "item")
 
 
 def _levels(products: pl.DataFrame) -> pl.DataFrame:
@@ -299,7 +261,7 @@ def price_bins(
             labels[name] = f"{short}: ${ends[k]:,.2f} to ${ends[k + 1]:,.2f}"
         rows.append(pl.DataFrame({"item": group["item"], "tail": [names[k] for k in place]}))
     pairs = pl.concat(rows) if rows else pl.DataFrame(schema={"item": pl.String, "tail": pl.String})
-    return fact_frame(pairs, "has_price", "price"), labels
+    return facts_of(pairs, "has_price", "item", "price", "item"), labels
 
 
 def _related(
@@ -317,7 +279,7 @@ def _related(
     few = f"because fewer than {config.min_items} items name them"
     note(notes, f"{relation}: products outside the catalogue left out {few}", rare["tail"])
     links = links.join(rare, on="tail", how="anti", maintain_order="left")
-    frame = fact_frame(links, relation, RELATED)
+    frame = facts_of(links, relation, "item", RELATED, "item")
     return frame.with_columns(links["tail_type"])
 
 
