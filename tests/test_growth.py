@@ -171,7 +171,7 @@ def test_derived_facts_stay_with_their_items():
 
 def test_times_and_absent_facts_are_told():
     graph = KnowledgeGraph.from_triples(vocabulary(2, 2, 1, 1), RELATIONS, [0], [0], [2])
-    with pytest.raises(LogerError, match="need times"):
+    with pytest.raises(LogerError, match="has no times, so new interactions"):
         with_facts(graph, (np.array([0]), np.array([0]), np.array([3])), np.array([5]))
     with pytest.raises(LogerError, match=r"no fact \('user1', purchase, 'item0'\)"):
         without_facts(graph, Learned.all_of(graph), (np.array([1]), np.array([0]), np.array([2])))

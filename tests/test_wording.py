@@ -194,7 +194,7 @@ def test_a_word_of_a_text_is_said_in_it():
         "you uploaded gimp, which says paint in its summary, and so does mtp"
     )
     assert path_sentence(graph, path, wording_of("de")) == (
-        "du hast gimp hochgeladen; gimp hat paint in „summary“, ebenso mtp"
+        "du hast gimp hochgeladen; gimp erwähnt paint in „summary“, ebenso mtp"
     )
 
 

@@ -209,7 +209,7 @@ empty cells, alone and in one list; and empty cells of a fixed length, which mem
 READ = """
 import resource, sys
 from pathlib import Path
-from loger.data.table_files import read_item_list
+from loger.data.frames import read_item_list
 from loger.errors import DataError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 for path in sorted(Path(sys.argv[1]).glob("*.parquet")):

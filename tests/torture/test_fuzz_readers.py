@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from loger.data.loading import Format
+from loger.data.readers import Format
 
 SCRIPT = Path(__file__).with_name("fuzz_readers.py")
 

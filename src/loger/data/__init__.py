@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loger.data.dataset import Dataset, Note
-    from loger.data.loading import Format, load
+    from loger.data.readers import Format, load
     from loger.data.readers.plain import from_frames
     from loger.data.splits import Split, split
 
@@ -15,11 +15,11 @@ __all__ = ["Dataset", "Format", "Note", "Split", "from_frames", "load", "split"]
 
 _PLACES = {
     "Dataset": "dataset",
-    "Format": "loading",
+    "Format": "readers",
     "Note": "dataset",
     "Split": "splits",
     "from_frames": "readers.plain",
-    "load": "loading",
+    "load": "readers",
     "split": "splits",
 }
 

@@ -175,3 +175,17 @@ def _plain(value: Any) -> Any:
     if missing:
         return None
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def read_item_list(path: Path | str) -> list[str]:
+    """The names of items in a file, such as those in stock: one in a line, or the column ``item``
+    of a CSV or Parquet table."""
+    path = Path(path)
+    if not {".csv", ".tsv", ".parquet"} & set(path.suffixes):
+        lines = table_files.read_lines(path)["text"].str.strip_chars()
+        return lines.filter(lines != "").to_list()
+    table = read(path)
+    if "item" not in table.columns:
+        what, found = "a table of items needs a column 'item'", ", ".join(table.columns[1:])
+        raise DataError(what, path=path, value=found, remedy="name the column of item IDs so")
+    return table["item"].cast(pl.String).drop_nulls().to_list()

@@ -477,22 +477,3 @@ def _check_header(path: Path, names: Sequence[str], line: int) -> None:
             value=sorted(twice)[0],
             remedy="give every column its own name",
         )
-
-
-def read_item_list(path: Path | str) -> list[str]:
-    """The names of items in a file, such as those in stock: one in a line, or the column ``item``
-    of a CSV or Parquet."""
-    path = Path(path)
-    if path.suffix == ".parquet":
-        return _column(read_parquet(path), path)
-    if path.suffix in (".csv", ".tsv"):
-        return _column(read_table(path, separator="\t" if path.suffix == ".tsv" else ","), path)
-    return [name for line in read_lines(path)["text"] if (name := line.strip())]
-
-
-def _column(table: pl.DataFrame, path: Path) -> list[str]:
-    if "item" not in table.columns:
-        raise DataError(
-            "a table of items needs a column 'item'", path=path, value=", ".join(table.columns)
-        )
-    return table["item"].cast(pl.String).drop_nulls().to_list()

@@ -30,15 +30,8 @@ SHOWN = 3
 TILE, BRIEF = 60, 24
 """Maximum length of a tile, and of a label in it, in characters."""
 MAKERS = (
-    "brand",
-    "artist",
-    "author",
-    "director",
-    "writer",
-    "composer",
-    "publisher",
-    "manufacturer",
-)
+    "brand", "artist", "author", "director", "writer", "composer", "publisher", "manufacturer"
+)  # fmt: skip
 """Types for which a tile says "also by Acme"."""
 
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from string import Formatter
@@ -91,6 +91,9 @@ class Wording:
     """One of ``NAMES``."""
     impersonal: bool = False
     """Whether reasons are about items, not about a history; see ``about_items``."""
+    _styles: dict[str, Wording] = field(default_factory=dict, init=False, repr=False)
+    _nouns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[tuple[str, str, str], Forms] = field(default_factory=dict, init=False, repr=False)
 
     def text(self, key: str, **slots: object) -> str:
         """A text in this style, with its slots filled in."""
@@ -127,10 +130,6 @@ class Wording:
         """The same words for reasons why items are alike, without anybody's history."""
         return replace(self, impersonal=True)
 
-    @cached_property
-    def _styles(self) -> dict[str, Wording]:
-        return {}
-
     def number(self, n: int) -> str:
         """A count, with the language's thousands separator."""
         return f"{n:,}".replace(",", self.table["thousands"])
@@ -159,10 +158,6 @@ class Wording:
         """The same entity of a type: same brand."""
         return self._noun(entity_type)[2]
 
-    @cached_property
-    def _nouns(self) -> dict[str, list[str]]:
-        return {}
-
     def _noun(self, entity_type: str) -> list[str]:
         if entity_type not in self._nouns:
             self._nouns[entity_type] = self._new_noun(entity_type)
@@ -175,10 +170,6 @@ class Wording:
             return known[entity_type]
         more = plural(words) if self.language == "en" else words
         return [words, more, self.text("same", kind=words)]
-
-    @cached_property
-    def _made(self) -> dict[tuple[str, str, str], Forms]:
-        return {}
 
     def forms(self, name: str, head_type: str, tail_type: str) -> Forms:
         """How a relation is said."""

@@ -69,6 +69,8 @@ _ACTIONS = {
     "prestamo": "borrowed", "valoracion": "rate", "valoración": "rate", "reseña": "reviewed",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
+_PEOPLE = {"reader", "viewer", "listener", "reviewer", "player", "buyer"}
+"""Words that begin like actions and aren't."""
 _NEGATIVE = ("dislik", "hid", "refund", "skip")
 """How the words begin for what users do with items that they don't like."""
 _BOUGHT = ("bought", "buy", "purchas", "order", "paid")
@@ -86,15 +88,8 @@ _BEHAVIOURS = (
 )  # fmt: skip
 """How the words for what users do begin, from the weakest behaviour to the strongest."""
 _ENDING_IN_S = UNCHANGED | {
-    "lens",
-    "gas",
-    "atlas",
-    "canvas",
-    "bias",
-    "alias",
-    "physics",
-    "politics",
-}
+    "lens", "gas", "atlas", "canvas", "bias", "alias", "physics", "politics"
+}  # fmt: skip
 """Columns that are called so are not plurals."""
 _ENDING_IN_IE = {"movies", "cookies", "calories", "selfies", "zombies", "genies", "ties"}
 """Plurals whose singular is not one in y."""
@@ -203,14 +198,7 @@ def _action(path: Path | None, columns: Sequence[str]) -> str:
     for name in ([] if path is None else [path.stem]) + list(columns):
         for word in words_of(name):
             found = [a for begin, a in _ACTIONS.items() if word.startswith(begin)]
-            if found and word not in (
-                "reader",
-                "viewer",
-                "listener",
-                "reviewer",
-                "player",
-                "buyer",
-            ):
+            if found and word not in _PEOPLE:
                 return found[0]
     return "interacted"
 

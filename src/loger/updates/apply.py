@@ -20,8 +20,8 @@ from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.encoder.transe import TransE
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
-from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
-from loger.graph.arrays import Ids
+from loger.graph import INTERACTION, KnowledgeGraph, Pairs, pair_keys, whole
+from loger.graph.arrays import Bools, Ids
 from loger.graph.catalogue import Catalogue
 from loger.graph.checks import MAX_RELATIONS, check_size
 from loger.graph.growth import (
@@ -36,7 +36,7 @@ from loger.learning.fitted import Fitted, mined_on, reasoner_of
 from loger.logic.mining import Mined
 from loger.metrics.ranking import hits, ndcg
 from loger.ranking.ranker import Ranker
-from loger.rules import Rule, RuleSet
+from loger.rules import RuleSet
 from loger.tables.changes import Changes, Fold, Placed, placed
 from loger.updates.newcomers import with_newcomers
 
@@ -140,20 +140,23 @@ def _everything_called(graph: KnowledgeGraph, user: str, learned: Learned) -> li
 
 def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
     """The interactions to remove that users really have; facts were checked before."""
-    words, rows = whole(ranker.graph).vocabulary, less.interactions
-    users, items = words.ids("user"), words.ids("item")
-    asked = {users[u]: None for u in rows["user"]}
-    # Interactions that were held out for testing aren't in the graph, but must go too.
-    parts = zip(ranker.known(list(asked)), ranker.held_out.of(list(asked)), strict=True)
-    owners, had = (np.concatenate(both) for both in parts)
-    have = set(
-        zip(np.array(list(asked), dtype=np.int64)[owners].tolist(), had.tolist(), strict=True)
-    )
-    there = [
-        (users[u], items[v] - len(users)) in have
-        for u, v in rows.select("user", "item").iter_rows()
+    graph, rows = whole(ranker.graph), less.interactions
+    ends = [
+        np.array([graph.vocabulary.ids(kind)[name] for name in rows[kind]], dtype=np.int64)
+        for kind in ("user", "item")
     ]
-    return replace(less, interactions=rows.filter(np.array(there, dtype=bool)))
+    there = _held_out(ranker, *ends)
+    there |= graph.rows.edges(ends[0], np.full_like(ends[0], INTERACTION), ends[1]) >= 0
+    return replace(less, interactions=rows.filter(there))
+
+
+def _held_out(ranker: Ranker, users: Ids, items: Ids) -> Bools:
+    """Which pairs of entities were held out for testing: they aren't in the graph, but must go if
+    the user's interactions do."""
+    n, pairs = ranker.graph.n_items, ranker.held_out
+    keys = pair_keys(users, items - ranker.graph.n_users, n)
+    found: Bools = np.isin(keys, pair_keys(pairs.users, pairs.items, n))
+    return found
 
 
 def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ids, Ids, Ids]]:
@@ -163,13 +166,11 @@ def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ids, Ids,
     new = placed(replace(changes, interactions=rows), graph)
     _check_there(graph, new)
     h, r, t, *_ = new.numbered(graph)
+    outside = (r == INTERACTION) & _held_out(ranker, h, t)
     pairs, n = ranker.held_out, graph.n_items
-    asked = (h * n + t - graph.n_users)[r == INTERACTION]
-    keys = pairs.users.astype(np.int64) * n + pairs.items
-    kept = ~np.isin(keys, asked)
-    # Interactions that were held out for testing aren't in the graph, but must go too.
-    inside = ~((r == INTERACTION) & np.isin(h * n + t - graph.n_users, keys[~kept]))
-    return Pairs(pairs.users[kept], pairs.items[kept]), (h[inside], r[inside], t[inside])
+    gone = pair_keys(h[outside], t[outside] - graph.n_users, n)
+    kept = ~np.isin(pair_keys(pairs.users, pairs.items, n), gone)
+    return Pairs(pairs.users[kept], pairs.items[kept]), (h[~outside], r[~outside], t[~outside])
 
 
 def _check_there(graph: KnowledgeGraph, new: Placed) -> None:
@@ -192,7 +193,10 @@ def _rebuilt(
 ) -> Fitted:
     ranker, graph = fitted.ranker, moved.graph
     encoder = _encoder(ranker.encoder, before, moved)
-    rules = RuleSet(tuple(_renamed(rule, moved.relations) for rule in ranker.logic.rules))
+    old, numbers = ranker.logic.rules, moved.relations
+    rules = RuleSet(
+        tuple(replace(r, relations=tuple(numbers[list(r.relations)].tolist())) for r in old)
+    )
     logic = replace(ranker.logic, rules=rules, expected=None)
     on = Ranker.of(graph, encoder, logic, ranker.fusion, ranker.walk, ranker.sample)
     sequence = ranker.sequence
@@ -245,12 +249,15 @@ def _catalogue_after(
     """The catalogue with values of items added or removed, numbers replaced, and pictures added."""
     graph, catalogue = whole(fitted.ranker.graph), fitted.catalogue
     ids, first = graph.vocabulary.ids("item"), graph.n_users
+
+    def placed_in(rows: pl.DataFrame) -> list[tuple[str, int]]:
+        return [(value, ids[head] - first) for head, value in rows.iter_rows() if head in ids]
+
     columns = []
     for column, rows in zip(catalogue.filter_only, filter_facts, strict=True):
-        pairs = [(value, ids[head] - first) for head, value in rows.iter_rows() if head in ids]
+        pairs = placed_in(rows)
         column = column.minus(pairs) if gone else column.plus(pairs)
-        stated = (numbers or {}).get(column.relation, rows[:0])
-        again = [(value, ids[head] - first) for head, value in stated.iter_rows() if head in ids]
+        again = placed_in((numbers or {}).get(column.relation, rows[:0]))
         columns.append(column.renewed(again) if again else column)
     pictures = {ids[head] - first: file for head, file in images.items() if head in ids}
     pictures = {**catalogue.images, **pictures}
@@ -267,11 +274,6 @@ def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Enc
         f"{type(encoder).__name__} can neither add nor remove entities after its fit; fit again, "
         "or use TransE"
     )
-
-
-def _renamed(rule: Rule, relations: Ids) -> Rule:
-    """A rule with the new numbers of its relations."""
-    return replace(rule, relations=tuple(int(relations[r]) for r in rule.relations))
 
 
 def _mined(mined: Mined, before: KnowledgeGraph, graph: KnowledgeGraph) -> Mined:

@@ -200,7 +200,7 @@ def _seen(
 def report(store: EventStore, min_shown: int = MIN_SHOWN) -> dict[str, Any]:
     """All of it as plain values; ratios and rates with their 95 % intervals."""
     lists, counts = seen_lists(store)
-    rows = [row for one in lists for row in one.rows]
+    rows, names = [row for one in lists for row in one.rows], sorted({one.variant for one in lists})
     groups: dict[str, Callable[[Row], Iterable[str]]] = {
         "rules": lambda row: rules_of(row.reasons),
         "kinds": lambda row: (kind_of(row.reasons),),
@@ -211,8 +211,8 @@ def report(store: EventStore, min_shown: int = MIN_SHOWN) -> dict[str, Any]:
             "lists": {"seen": len(lists), **counts},
             "items_seen": len(rows),
             "clicks": sum(row.clicked for row in rows),
-            "variants": [_variant(lists, name) for name in _variants(lists)],
-            "difference": _differences(lists),
+            "variants": [_variant(lists, name) for name in names],
+            "difference": _differences(lists, names),
             "positions": _positions(rows),
             **{name: _grouped(rows, of, min_shown) for name, of in groups.items()},
         }
@@ -266,10 +266,6 @@ def _positions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _variants(lists: Sequence[Seen]) -> list[str]:
-    return sorted({one.variant for one in lists})
-
-
 def _variant(lists: Sequence[Seen], name: str) -> dict[str, Any]:
     """How many lists of a variant were clicked, and what share would have been if everyone had got
     it, by IPS and SNIPS."""
@@ -301,16 +297,14 @@ def _reciprocal_rank(one: Seen) -> float:
     return 1 / min(ranks) if ranks else 0.0
 
 
-def _differences(lists: Sequence[Seen]) -> list[dict[str, Any]]:
+def _differences(lists: Sequence[Seen], names: Sequence[str]) -> list[dict[str, Any]]:
     """By how much the later variants have a larger share of clicked lists than the first."""
-    counts = [
-        (sum(one.clicked for one in own), len(own))
-        for name in _variants(lists)
-        if (own := [one for one in lists if one.variant == name])
-    ]
-    names, out = _variants(lists), []
-    for name, count in zip(names[1:], counts[1:], strict=True):
-        more, low, high = difference(count, counts[0])
+    shown = Counter(one.variant for one in lists)
+    clicked = Counter(one.variant for one in lists if one.clicked)
+    out = []
+    for name in names[1:]:
+        first = clicked[names[0]], shown[names[0]]
+        more, low, high = difference((clicked[name], shown[name]), first)
         out.append({"name": f"{name} less {names[0]}", "rate": more, "low": low, "high": high})
     return out
 
