@@ -197,6 +197,16 @@ def test_a_fold_is_the_update_that_the_events_amount_to(model: LOGER, bundle: Pa
     assert read_manifest(bundle, MODEL) == manifest
 
 
+def test_deleting_a_purchase_of_what_is_only_disliked_changes_nothing(bundle: Path) -> None:
+    store = EventStore(events_path(bundle))
+    store.append([Event("dislike", {"user": "u0", "item": "i2"}, at=100.0)])
+    before = folded(bundle, store)
+    store.append([deleted(user="u0", item="i2")])
+    done = fold(bundle, store.path, now=200.0, when=WHEN)
+    assert done.model is not None and not done.refused
+    assert whole(done.model.graph_).fingerprint == whole(before.graph_).fingerprint
+
+
 def test_the_folds_of_a_day_are_one_row_of_the_log(bundle: Path) -> None:
     store = EventStore(events_path(bundle))
     for n, when in enumerate([WHEN, WHEN, "2026-11-18T00:00:00+00:00"]):
