@@ -232,7 +232,7 @@ def derived_rules(graph: KnowledgeGraph) -> list[Rule]:
 
 def brute_later(graph: KnowledgeGraph, user: int, item: int) -> int:
     """How many interactions of the user are later than the one with an item."""
-    at = graph.segment_starts[graph.segment(user, INTERACTION)]
+    at = graph.segment_starts[graph.rows.segment(user, INTERACTION)]
     items = graph.neighbours(user, INTERACTION).tolist()
     times = graph.times[at : at + len(items)]
     return int((times > times[items.index(item)]).sum())

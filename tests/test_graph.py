@@ -48,7 +48,7 @@ def origins_of(graph: KnowledgeGraph):
     user, item = np.full(len(triples), -1), np.full(len(triples), -1)
     for k, (h, r, t) in enumerate(triples):
         for edge in ((h, r, t), (t, graph.inverse(r), h)):
-            at = graph.segment_starts[graph.segment(*edge[:2])]
+            at = graph.segment_starts[graph.rows.segment(*edge[:2])]
             at += np.searchsorted(graph.neighbours(*edge[:2]), edge[2])
             other, here = int(graph.origins[at]), edge[0]
             if other >= 0:
@@ -148,7 +148,7 @@ def test_bitmaps_begin_at_any_bit_of_a_word(items):
         spans = layouts.word_spans(graph)
         starts, words = layouts.segment_bitmaps(graph, spans, layouts.weighted_relations(graph))
     first, end = spans[0]
-    at = starts[graph.segment(1, 0)]
+    at = starts[graph.rows.segment(1, 0)]
     if at < 0:
         assert items <= end - first
         return

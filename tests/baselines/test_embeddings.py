@@ -309,7 +309,7 @@ def slow_weight(model, path):
     out = 1.0
     for h, r, t in path.edges:
         if isinstance(model, KGAT):
-            segment = GRAPH.segment(h, r)
+            segment = GRAPH.rows.segment(h, r)
             at = GRAPH.segment_starts[segment] + list(GRAPH.neighbours(h, r)).index(t)
             out *= float(model.attention_[at])
         else:

@@ -23,7 +23,7 @@ from loger.data.dataset import (
     moment,
     unit_of_epoch,
 )
-from loger.data.facts import OTHER, numbered
+from loger.data.facts import OTHER, numbered, places_of
 from loger.data.table_files import note
 from loger.errors import DataError
 from loger.graph import DISLIKED, Vocabulary, pair_keys
@@ -83,8 +83,8 @@ def assemble(
         relations=relations,
         facts=table,
         interactions=Interactions(
-            users=_places(kept["user"], user_names),
-            items=_places(kept["item"], item_names),
+            users=places_of(kept["user"], user_names).astype(np.int32),
+            items=places_of(kept["item"], item_names).astype(np.int32),
             ratings=_optional(kept, "rating", pl.Float32),
             times=_optional(kept, "time", pl.Int64),
             parts=_optional(kept, "part", pl.Int8),
@@ -201,13 +201,6 @@ def note_unused(
     """Note entities that are named in a list of their own but are in no fact."""
     in_facts = pl.concat([facts["head"], facts["tail"]])
     note(notes, what, entities.filter(~entities.is_in(in_facts.implode())))
-
-
-def _places(names: pl.Series, among: list[str]) -> NDArray[np.int32]:
-    """Where each name stands in a list that holds it."""
-    table = pl.DataFrame({"name": among}).with_row_index("id")
-    joined = names.to_frame("name").join(table, on="name", how="left", maintain_order="left")
-    return joined["id"].cast(pl.Int32).to_numpy()
 
 
 def _labels(

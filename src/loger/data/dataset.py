@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.engine.progress import table as html_table
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
 from loger.graph.arrays import run_starts
@@ -169,9 +171,19 @@ class Dataset:
         )
 
     def _repr_html_(self) -> str:
-        from loger.data.statistics import dataset_html
-
-        return dataset_html(self)
+        counts = np.bincount(self.facts.relations, minlength=len(self.relations))
+        counts[INTERACTION] = len(self.interactions)  # no fact has this relation
+        relations = [
+            (r.name, f"{r.head_type} → {r.tail_type}", f"{n:,}")
+            for r, n in zip(self.relations, counts.tolist(), strict=True)
+        ]
+        types = [(t, f"{len(self.vocabulary.span(t)):,}") for t in self.vocabulary.types]
+        notes = "".join(f"<li>{escape(str(note))}</li>" for note in self.notes)
+        return (
+            f"<div><b>{escape(self.name)}</b>{html_table(('entities', 'count'), types)}"
+            f"{html_table(('relation', 'from → to', 'count'), relations)}"
+            f"{f'notes<ul>{notes}</ul>' if notes else ''}</div>"
+        )
 
     def save(self, folder: Path | str) -> None:
         """Write the data set as Parquet files that ``loger.data.load`` reads in seconds.

@@ -44,27 +44,26 @@ def _type_named_by(relation: str, side: str) -> str:
 
 @dataclass(frozen=True)
 class Codes:
-    """Temporary numbers for names: a table of all distinct names, with those of users and items."""
+    """Temporary numbers for names: their places among all distinct names."""
 
-    table: pl.DataFrame  # name, code
+    names: pl.Series
     users: Array  # [users], their codes
     items: Array
 
     @classmethod
     def of(cls, facts: pl.DataFrame, users: Sequence[str], items: Sequence[str]) -> Codes:
         """Codes for every name in the facts and for all users and items."""
-        columns = (facts["head"], facts["tail"], pl.Series(users, dtype=pl.String))
-        names = pl.concat([c.rename("name") for c in (*columns, pl.Series(items, dtype=pl.String))])
-        table = pl.DataFrame({"name": names.unique()}).with_row_index("code")
-        bare = cls(table, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        return cls(table, bare.look_up(users), bare.look_up(items))
+        people, things = (pl.Series("name", x, dtype=pl.String) for x in (users, items))
+        ends = [facts[side].rename("name") for side in _ENDS]
+        names = pl.concat([*ends, people, things]).unique()
+        return cls(names, places_of(people, names), places_of(things, names))
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.names)
 
     def look_up(self, names: pl.Series | Sequence[str]) -> Array:
         """The code of each name; all of them are known."""
-        return _look_up(pl.Series("name", names, dtype=pl.String), self.table)
+        return places_of(pl.Series("name", names, dtype=pl.String), self.names)
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def _coded(work: Numbering) -> Coded:
     by_name[codes.items] = ITEM
     twice = np.intersect1d(codes.users, codes.items)
     ends, kinds, used = {}, {}, 0
-    numbers = codes.table["name"].str.contains(r"^\d+$").to_numpy()
+    numbers = codes.names.str.contains(r"^\d+$").to_numpy()
     for side in ("head", "tail"):
         ends[side] = codes.look_up(table[side])
         kind = _given_types(work, side)
@@ -190,9 +189,8 @@ def _coded(work: Numbering) -> Coded:
             "names in facts that are both a user and an item, read as items "
             "(add head_type and tail_type if that's wrong)"
         )
-        work.notes.append(Note(what, used, min(codes.table["name"].gather(twice))))
-    names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
-    relation = _look_up(table["relation"], names.with_row_index("code"))
+        work.notes.append(Note(what, used, min(codes.names.gather(twice))))
+    relation = places_of(table["relation"], pl.Series(work.relations, dtype=pl.String))
     source = np.full(n, -1)
     if "source" in table.columns:
         source = table["source"].cast(pl.Int64).fill_null(-1).to_numpy()
@@ -280,13 +278,8 @@ def _with_sources(
         n = len(work.codes)
         user = np.where(forth, facts.head, facts.tail)
         item = np.where(forth, facts.tail, facts.head)
-        key = work.codes.look_up(interactions["user"]) * n + work.codes.look_up(
-            interactions["item"]
-        )
-        sources = _look_up(
-            pl.Series("name", np.where(forth | back, user * n + item, -1)),
-            pl.DataFrame({"name": key}).with_row_index("code"),
-        )
+        users, items = (work.codes.look_up(interactions[kind]) for kind in pair)
+        sources = places_of(np.where(forth | back, user * n + item, -1), users * n + items)
         same = sources >= 0
         if "time" in interactions.columns:
             when = interactions["time"].cast(pl.Int64).fill_null(ALWAYS).to_numpy()
@@ -301,7 +294,7 @@ def _relations_split(
     """One relation per (name, head type, tail type); where a name mixes types, it is split."""
     n = len(work.types)
     key = (facts.relation * n + facts.head_type) * n + facts.tail_type
-    kinds = pl.Series("name", key).unique(maintain_order=True)
+    kinds = pl.Series(key).unique(maintain_order=True)
     rows = [(k // n // n, k // n % n, k % n) for k in kinds.to_list()]
     relations, mixed = [Relation(interaction, "user", "item")], dict[str, list[str]]()
     for base, head, tail in rows:
@@ -316,10 +309,7 @@ def _relations_split(
     if mixed:
         example = next(f"{name} into {', '.join(titles)}" for name, titles in mixed.items())
         work.notes.append(Note("relations that mix types, split by type", len(mixed), example))
-    number = _look_up(
-        pl.Series("name", key), pl.DataFrame({"name": kinds}).with_row_index("code", offset=1)
-    )
-    return replace(facts, relation=number), tuple(relations)
+    return replace(facts, relation=1 + places_of(key, kinds)), tuple(relations)
 
 
 def _entity_ids(
@@ -331,7 +321,7 @@ def _entity_ids(
     keys = [facts.head_type * n + facts.head, facts.tail_type * n + facts.tail]
     others = pl.Series("name", np.concatenate(keys)).unique(maintain_order=True)
     others = others.filter(others >= 2 * n)
-    text = work.codes.table["name"]
+    text = work.codes.names
     of_type = (
         others.to_frame().with_columns(kind=others // n).partition_by("kind", maintain_order=True)
     )
@@ -340,8 +330,7 @@ def _entity_ids(
     }
     order = [USER * n + work.codes.users, ITEM * n + work.codes.items]
     order += [part["name"].to_numpy() for part in of_type]
-    ids = pl.DataFrame({"name": np.concatenate(order)}).with_row_index("code")
-    head, tail = (_look_up(pl.Series("name", key), ids) for key in keys)
+    head, tail = (places_of(key, np.concatenate(order)) for key in keys)
     for found, side in ((head, "head"), (tail, "tail")):
         stray = np.flatnonzero(found < 0)
         if len(stray):
@@ -375,9 +364,11 @@ def _cleaned(work: Numbering, facts: Coded) -> Coded:
     return facts if new.all() else facts.where(new)
 
 
-def _look_up(values: pl.Series, table: pl.DataFrame) -> Array:
-    """The code of each value in a table of (name, code), -1 where it has none."""
-    joined = values.to_frame("name").join(table, on="name", how="left", maintain_order="left")
+def places_of(values: pl.Series | Array, known: pl.Series | Sequence[str] | Array) -> Array:
+    """Where each value stands among distinct known ones; -1 where it doesn't."""
+    table = pl.DataFrame({"name": known}).with_row_index("code")
+    asked = pl.DataFrame({"name": values})
+    joined = asked.join(table, on="name", how="left", maintain_order="left")
     return joined["code"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 

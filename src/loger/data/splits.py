@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.data.dataset import PARTS, TEST, TRAIN, VALIDATION, Dataset, Interactions
+from loger.engine.progress import table as html_table
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph
 
@@ -45,9 +47,12 @@ class Split:
         )
 
     def _repr_html_(self) -> str:
-        from loger.data.statistics import split_html
-
-        return split_html(self)
+        total, rows = max(1, len(self.dataset.interactions)), []
+        for part in get_args(Part):
+            n, users = len(getattr(self, part)), len(np.unique(self.pairs(part)[0]))
+            rows.append((part, f"{n:,}", f"{n / total:.0%}", f"{users:,}"))
+        head = ("part", "interactions", "share", "users")
+        return f"<div><b>Split of {escape(self.dataset.name)}</b>{html_table(head, rows)}</div>"
 
     @property
     def sizes(self) -> dict[str, int]:

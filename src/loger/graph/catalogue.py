@@ -61,10 +61,6 @@ class FilterOnlyColumn:
         ids = np.array([(place[value], item) for value, item in rows], np.int64).reshape(-1, 2)
         return _sorted(cls(relation, type, values, *_none()), ids)
 
-    def is_called(self, name: str) -> bool:
-        """Whether a filter's name means it: its relation, also without ``has_``, or its type."""
-        return name in (self.relation, self.type) or self.relation == f"has_{name}"
-
     def having(self, value: str) -> Ids:
         """The items that have a value; none if there is no such value."""
         place = self._place.get(value, -1)
@@ -151,8 +147,10 @@ class Catalogue:
         return bool(self.filter_only or self.images or self.mapping)
 
     def called(self, name: str) -> list[FilterOnlyColumn]:
-        """The columns that a filter's name means."""
-        return [column for column in self.filter_only if column.is_called(name)]
+        """The columns that a filter's name means: by their relation, also without ``has_``, or by
+        their type."""
+        names = (name, f"has_{name}")
+        return [c for c in self.filter_only if c.relation in names or c.type == name]
 
     def names(self) -> list[str]:
         """What filters may call the columns."""

@@ -192,10 +192,6 @@ class KnowledgeGraph(Schema):
         table[starts[self.segment_relations] + heads] = np.diff(self.segment_starts)
         return table, starts
 
-    def segment(self, head: int, relation: int) -> int:
-        """The segment of an entity's neighbours under a relation, or -1."""
-        return self.rows.segment(head, relation)
-
     def degrees(self, relation: int) -> NDArray[np.int64]:
         """How many neighbours each entity has under a relation."""
         out = np.zeros(self.n_entities, dtype=np.int64)
