@@ -443,7 +443,7 @@ class _ItemFiles(Mapping[str, set[str]]):
     """Files with items, each read when a filter names it: mask=stock.csv."""
 
     def __getitem__(self, path: str) -> set[str]:
-        from loger.data.table_files import read_item_list  # imports polars, which is slow
+        from loger.data.frames import read_item_list  # imports polars, which is slow
 
         return set(read_item_list(path))
 
