@@ -35,7 +35,7 @@ from full_size import generated_split, peak_gib
 from generated import cellphones
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
-from loger.engine.ray import packed, size
+from loger.engine.processes import pickled
 from loger.engine.threads import one_thread
 from loger.explain.lists import ListRequest
 from loger.graph import KnowledgeGraph
@@ -143,7 +143,6 @@ def measured(small: Ranker, scale: float) -> dict[str, Any]:
             lambda u: ranker.logic.logits(graph, u, engine=LocalEngine(1)), users
         )
         export = seconds_per_user(lambda u: table_of(asked, u), users)
-    message = packed(ranker)
     return {
         "scale": scale,
         "users": graph.n_users,
@@ -152,7 +151,7 @@ def measured(small: Ranker, scale: float) -> dict[str, Any]:
         "rules": len(ranker.logic.rules),
         "grounding_ms_per_user": 1000 * grounding,
         "export_ms_per_user": 1000 * export,
-        "sent_bytes": size(message),
+        "sent_bytes": sum(part.nbytes for part in pickled(ranker)),
         "bytes_per_user": len(_parquet(asked, users[:256])) / 256,
         "peak_gib": peak_gib(),
     }

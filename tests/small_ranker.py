@@ -32,7 +32,7 @@ class Sums(Table):
     def unused(self, *arguments):
         raise NotImplementedError
 
-    sums = own_parts = score_triples = grown = unused
+    sums = own_parts = grown = unused
 
     def __init__(self) -> None:
         rng = np.random.default_rng(8)

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loger.encoder.training import FILE, FOLDER, Checkpoint
+from loger.encoder.training import FOLDER, Checkpoint
 from loger.engine.files import MANIFEST, checksum, manifest_digest
+from loger.engine.saved import FILE
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

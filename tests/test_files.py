@@ -152,7 +152,7 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos" / "1.jpg").write_text("")
     with pytest.raises(DataError, match="photos: is not empty and not a box of words; give a new"):
         pack(tmp_path / "photos", "new")
-    with pytest.raises(DataError, match="is a file; give a folder"):
+    with pytest.raises(DataError, match="is a file, not a folder; give a folder"):
         pack(tmp_path / "photos" / "1.jpg", "new")
     with (
         pytest.raises(DataError, match="not a jar"),

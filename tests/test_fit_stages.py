@@ -42,8 +42,7 @@ def saved(model: LOGER, folder: Path) -> dict[str, bytes]:
 
 
 STEPS: list[tuple[Any, str]] = [
-    (fit, "mine"), (fit, "choose"), (em.EM, "start"), (em.EM, "round"),
-    (fit, "final_m_step"),
+    (fit, "mine"), (fit, "choose"), (em.EM, "start"), (fit, "final_m_step"),
 ]  # fmt: skip
 
 
@@ -80,7 +79,6 @@ def test_whatever_was_done_before_a_kill_is_not_done_again(
         raise AssertionError("a fit that is killed after every stage never ends")
     assert saved(model, tmp_path / "again") == whole
     assert calls.count("mine") == 1
-    assert calls.count("round") == 2
     assert calls.count("final_m_step") == 1
     compared = sum(name in ("recency", "popular") for name, *_ in model.tried_)
     assert calls.count("start") == compared - 1  # what was best is among the next

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loger.engine import LocalEngine
-from loger.engine.topk import STRETCH, RunningBest, places, top_k
+from loger.engine.topk import STRETCH, places, top_k
 from loger.errors import LogerError
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties
@@ -31,21 +31,6 @@ def test_random_rows_longer_than_any_buffer():
     assert (items == np.argsort(-scores, kind="stable", axis=1)[:, :50]).all()
 
 
-@given(
-    SHAPES.flatmap(lambda s: arrays(np.float32, s, elements=FEW)),
-    st.integers(1, 5),
-    st.integers(1, 100),
-)
-def test_columns_that_come_piece_by_piece_give_the_lists_of_all_at_once(scores, k, width):
-    best = RunningBest(len(scores), k)
-    for lo in range(0, scores.shape[1], width):
-        piece = scores[:, lo : lo + width].copy()
-        best.offer(piece, lo)
-        piece[:] = 9  # what was offered may be written over
-    for found, expected in zip(best.lists(), top_k(scores.copy(), k), strict=True):
-        assert (found == expected).all()
-
-
 @given(arrays(np.float32, st.integers(1, 300), elements=FEW), st.data())
 def test_places_are_those_in_a_full_stable_sort_of_what_is_not_known(row, data):
     some = st.lists(st.integers(0, len(row) - 1), unique=True)
@@ -65,15 +50,6 @@ def test_places_in_a_row_of_many_stretches():
     assert places(row, columns, np.empty(0, dtype=np.int64)).tolist() == expected
 
 
-def test_a_later_piece_that_is_no_number_is_named_by_its_place():
-    best = RunningBest(2, 1)
-    best.offer(np.ones((2, 100), dtype=np.float32))
-    piece = np.zeros((2, 100), dtype=np.float32)
-    piece[1, 70] = np.nan
-    with pytest.raises(LogerError, match="column 170 of row 1 is not a number"):
-        best.offer(piece, 100)
-
-
 def test_known_items_are_left_out_first():
     scores = np.array([[3, 2, 1], [1, 2, 3]], dtype=np.float32)
     items, _ = top_k(scores, 2, (np.array([0, 1, 1]), np.array([0, 2, 1])))
@@ -83,6 +59,10 @@ def test_known_items_are_left_out_first():
 def test_a_score_that_is_no_number_is_an_error():
     with pytest.raises(LogerError, match="column 1 of row 0 is not a number"):
         top_k(np.array([[1.0, np.nan]], dtype=np.float32), 1)
+    late = np.zeros((2, 200), dtype=np.float32)
+    late[1, 170] = np.nan
+    with pytest.raises(LogerError, match="column 170 of row 1 is not a number"):
+        top_k(late, 1)
     with pytest.raises(LogerError, match="at least 1"):
         top_k(np.array([[1.0]], dtype=np.float32), 0)
 

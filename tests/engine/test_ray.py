@@ -1,18 +1,15 @@
 """What Ray adds to the engine contract: lost work is repeated, existing clusters stay up."""
 
-import logging
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loger.engine import LocalEngine, RayEngine, engine_named
-from loger.engine import ray as module
 from loger.errors import LogerError, UnknownNameError
 from loger.model import LOGER
 
@@ -33,11 +30,6 @@ def dies_at_two(shared, block):
     return block
 
 
-def large(folder, block):
-    (folder / str(block)).touch()
-    return np.full(500_000, block)
-
-
 def sizes(shared, block):
     return sum(len(part) for part in shared)
 
@@ -47,35 +39,18 @@ def adds(shared, block):
     return np.zeros(3)
 
 
-def test_what_is_lost_with_its_worker_is_done_again(ray_engine, tmp_path, caplog):
-    before = ray_engine.stages.get("losing", module.Stage()).retries
-    with caplog.at_level(logging.WARNING, "loger.engine.ray"):
-        found = list(ray_engine.map("losing", dies_once, range(8), tmp_path))
+def test_what_is_lost_with_its_worker_is_done_again(ray_engine, tmp_path):
+    found = list(ray_engine.map("losing", dies_once, range(8), tmp_path))
     assert found == list(range(8))
-    stage = ray_engine.stages["losing"]
-    assert (stage.blocks, stage.retries - before) == (8, 2)
-    assert "block 4 of 8 was lost with its worker" in caplog.text
-    assert "losing: 8 blocks, 2 retried" in ray_engine.summary()
+    assert {path.name for path in tmp_path.iterdir()} == {"3", "4"}
+    assert "losing: 8 blocks, " in ray_engine.summary()
 
 
-def test_what_is_lost_again_and_again_is_an_error_that_names_its_block(ray_engine, caplog):
-    with pytest.raises(LogerError, match=r"counting: block 3 of 4 was lost 4 times") as caught:
+def test_what_is_lost_again_and_again_is_an_error_that_names_its_block(ray_engine):
+    with pytest.raises(LogerError, match="counting: a block was lost 4 times with its") as caught:
         list(ray_engine.map("counting", dies_at_two, range(4), None))
     assert caught.value.__notes__ == ["while counting, in block 3 of 4: 2"]
     assert list(ray_engine.map("counting", dies_at_two, [0, 1], None)) == [0, 1]
-
-
-def test_results_that_would_fill_the_store_hold_back_the_next_blocks(
-    ray_engine, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(module, "STORE_SHARE", 0.0)
-    results = ray_engine.map("filling", large, range(50), tmp_path)
-    for k in range(4):
-        assert next(results)[0] == k
-        time.sleep(0.1)
-    # Before the first result nobody knows how large they are: one block per core and one more.
-    assert len(list(tmp_path.iterdir())) <= 4 + 1
-    results.close()
 
 
 def test_results_are_the_callers_own(ray_engine):

@@ -141,17 +141,6 @@ class KGE(TrainedEncoder):
             out[lo : lo + size] = self.module_.against(part, relation, items, False).cpu().numpy()
         return out
 
-    @torch.no_grad()
-    def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
-        """Scores of triples; see ``Encoder.score_triples``."""
-        h, r, t = (entity_ids(x, self.device) for x in (heads, relations, tails))
-        size = max(1, CELLS_PER_BLOCK // self.config.dimension)
-        out = np.empty(len(h), dtype=np.float32)
-        for lo in range(0, len(h), size):
-            part = (x[lo : lo + size] for x in (h, r, t))
-            out[lo : lo + size] = self.module_(*part).cpu().numpy()
-        return out
-
 
 class _Scorer(nn.Module):
     """A PyKEEN model with the scales and biases that turn its scores into logits."""

@@ -172,15 +172,6 @@ class GNN(TrainedEncoder):
         out: Floats = (scores + self.module_.bias.weight[items].T).cpu().numpy()
         return out
 
-    @torch.no_grad()
-    def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
-        """Scores of triples; see ``Encoder.score_triples``."""
-        h, r, t = (entity_ids(x, self.device) for x in (heads, relations, tails))
-        x = normalize(self.vectors_[h] * self.module_.diagonal(r))
-        scores = self.module_.scale(r)[:, 0] * (x * self.vectors_[t]).sum(1)
-        out: Floats = (scores + self.module_.bias(t)[:, 0]).cpu().numpy()
-        return out
-
 
 class _Layers(nn.Module):
     """What the network learns."""

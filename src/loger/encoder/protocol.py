@@ -5,17 +5,16 @@ The paper leaves the encoder open ("any existing KG embedding or graph neural ne
 encoders whose users are weighted sums of their items. These also score users who came after the
 fit, split their scores among a user's interactions, and follow a graph that changes.
 
-There are also the settings that all trained models share, hidden pairs, and a digest of what a
-training depends on. Nothing here loads PyTorch, so that bundles open without it.
+There are also the settings that all trained models share, and hidden pairs. Nothing here loads
+PyTorch, so that bundles open without it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,36 +74,6 @@ class HiddenPairs:
         return np.concatenate([known, users]), np.concatenate([owned, items + first_item])
 
 
-def digest(thing: Any) -> str:
-    """A digest of settings and arrays, nested in any way.
-
-    Two runs with equal digests do the same work, so one may resume what the other saved.
-    """
-    made = hashlib.sha256()
-
-    def add(x: Any) -> None:
-        if isinstance(x, np.ndarray):
-            made.update(f"{x.dtype}{x.shape}".encode() + np.ascontiguousarray(x).tobytes())
-        elif hasattr(x, "cpu"):  # a tensor: PyTorch isn't imported just to test for it
-            add(x.cpu().numpy())
-        elif is_dataclass(x) and not isinstance(x, type):
-            add(type(x).__name__)
-            add(asdict(x))
-        elif isinstance(x, dict):
-            for key in sorted(x):
-                add(key)
-                add(x[key])
-        elif isinstance(x, tuple | list):
-            for part in x:
-                add(part)
-        else:
-            made.update(repr(x).encode())
-        made.update(b"\0")
-
-    add(thing)
-    return made.hexdigest()
-
-
 Own = tuple[float, float]
 """Weights of an item's product with the relation and of its bias, if scores are plain sums."""
 
@@ -135,10 +104,6 @@ class Encoder(Protocol):
 
     def score_items(self, users: ArrayLike) -> Floats:
         """Scores s(u, r_ui, v) of all items for some users, as logits; [users, items]."""
-        ...
-
-    def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
-        """Scores of triples, by ID of entities and base relations, as logits."""
         ...
 
     def state(self) -> dict[str, NDArray[np.generic]]:

@@ -9,7 +9,6 @@ and epoch, so a training that is resumed after an epoch continues exactly as it 
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,18 +18,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from loger.encoder.protocol import HiddenPairs, TrainerConfig, digest
+from loger.encoder.protocol import HiddenPairs, TrainerConfig
 from loger.engine import Progress, silent
-from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
-from loger.errors import DataError, LogerError
+from loger.engine.saved import Saved
+from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import Ids
 
+log = logging.getLogger(__name__)
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -142,61 +140,38 @@ def _zeros(like: Tensor) -> Tensor:
 
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────
 
-log = logging.getLogger(__name__)
-
-CHECKPOINT = Kind("checkpoint", "checkpoint", 1, "delete it")
-FOLDER, FILE = "checkpoint", "state.safetensors"
+FOLDER = "checkpoint"
 
 
-class Checkpoint:
-    """The saved state of a fit, identified by a digest of everything that determines the fit.
-
-    It is written completely or not at all, and only the same fit resumes from it.
-    """
+class Checkpoint(Saved):
+    """The tensors of a training, saved after each epoch; only the same training resumes them."""
 
     def __init__(self, folder: Path | None, *run: object) -> None:
-        self.folder = None if folder is None else Path(folder) / FOLDER
-        self.run_key = "" if folder is None else digest(run)
+        super().__init__(None if folder is None else Path(folder) / FOLDER, *run)
 
     def resume(self, tensors: dict[str, Tensor]) -> int:
-        """Load a saved state of the same fit; returns how many epochs it had done, else 0.
+        """Load what was saved; returns how many epochs it had done, 0 if there is nothing.
 
-        If the state is damaged or belongs to another fit, the tensors stay as they are.
+        If the state is damaged or belongs to another training, the tensors stay as they are.
         """
-        if self.folder is None or not self.folder.is_dir():
+        found = self.read()
+        if found is None:
             return 0
-        try:
-            manifest = read_manifest(self.folder, CHECKPOINT)
-            if manifest.about.get("run_key") != self.run_key:
-                return 0
-            check_files(self.folder, manifest, CHECKPOINT)
-            state = _whole(load_file(self.folder / FILE), tensors, self.folder)
-            epochs = int(manifest.about["epochs"])
-        except (DataError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
-            log.warning("starting from scratch: %s", error)
+        values, arrays = found
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        there, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
+        if there != wanted:
+            differ = sorted(k for k in there.keys() | wanted if there.get(k) != wanted.get(k))
+            log.warning("starting from scratch: %s has other tensors: %s", self.folder, differ)
             return 0
         for name, tensor in tensors.items():
             tensor.copy_(state[name])
-        return epochs
+        return int(values["epochs"])
 
     def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
-        """Write the state; a kill at any moment leaves either this state or the one before."""
-        if self.folder is None:
-            return
-        if self.folder.is_dir() and kind_of(self.folder) != CHECKPOINT.name:
-            shutil.rmtree(self.folder)  # damaged, so useless
-        about = {"run_key": self.run_key, "epochs": epochs}
-        with atomic_folder(self.folder, CHECKPOINT, about) as part:
-            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part / FILE)
-
-
-def _whole(state: dict[str, Tensor], tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """A saved state, if it has exactly the fit's tensors, with their shapes and types."""
-    found, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
-    if found != wanted:
-        differ = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
-        raise DataError(f"these tensors differ: {', '.join(differ)}", path=folder / FILE)
-    return state
+        """Save the tensors after some epochs."""
+        if self.folder is not None:
+            self.write({"epochs": epochs}, {k: v.cpu().numpy() for k, v in tensors.items()})
 
 
 # ── batches and the loop ────────────────────────────────────────────────────────────────
@@ -453,7 +428,9 @@ def load_arrays(module: nn.Module, state: Mapping[str, NDArray[np.generic]], who
     """Restore what ``module_arrays`` returned."""
     for name, tensor in module.state_dict().items():
         if name not in state or state[name].shape != tuple(tensor.shape):
-            raise LogerError(f"this isn't the state of {whose} on this graph: {name} differs")
+            raise LogerError(
+                f"this isn't the state of {whose} on this graph: {name} differs; fit again"
+            )
         tensor.copy_(torch.from_numpy(np.array(state[name])))
 
 

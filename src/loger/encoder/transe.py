@@ -258,20 +258,6 @@ class TransE:
         """Where the items are among the entities."""
         return slice(self.n_users_, self.n_users_ + self.n_items_)
 
-    def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
-        """Scores of triples; see ``Encoder.score_triples``."""
-        h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
-        x, y = self.entities_[h] + self.relations_[r], self.entities_[t]
-        of_facts = FACT_GAMMA if self.config.loss == "softmax" else self.config.gamma
-        gamma = np.where(r == INTERACTION, self.config.gamma, of_facts)
-        if self.config.distance == "sphere":
-            scores = gamma * (unit(x) * unit(y)).sum(-1)
-        else:
-            apart = np.abs(x - y)
-            scores = gamma - (apart**2 if self.config.distance == "squared" else apart).sum(-1)
-        out: Floats = (scores + self.biases_[t, 0]).astype(np.float32)
-        return out
-
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def grown(self, moved: Moved) -> TransE:
@@ -290,7 +276,9 @@ class TransE:
         for name, shape in shapes.items():
             kind = np.int64 if name.endswith(".steps") else np.float32
             if name not in state or state[name].shape != shape or state[name].dtype != kind:
-                raise LogerError(f"this isn't the state of a TransE on this graph: {name} differs")
+                raise LogerError(
+                    f"this isn't the state of a TransE on this graph: {name} differs; fit again"
+                )
         return self._take(graph, {name: state[name] for name in shapes})
 
     def _take(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:

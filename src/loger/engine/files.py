@@ -138,7 +138,7 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
     """Refuse to write where other data would be lost or, without ``replace``, to overwrite."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise DataError("is a file", path=folder, remedy="give a folder")
+        raise DataError("is a file, not a folder", path=folder, remedy="give a folder")
     if folder.is_mount():
         what = "is a mount point, which can't be replaced in one step"
         raise DataError(what, path=folder, remedy="give a folder inside it")

@@ -13,10 +13,10 @@ import pickle
 import shutil
 import signal
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from multiprocessing import get_context, parent_process
@@ -160,7 +160,7 @@ class _Pool:
             raise not_sendable(what, error) from error
 
     def _written(self, thing: object) -> Sent:
-        parts = pickled(thing, lambda found: (_kept, (self.sent_once(found),)))
+        parts = pickled(thing, lambda found: (_once, (self.sent_once(found),)))
         with self._lock:
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="loger-processes-")
@@ -263,34 +263,19 @@ def sendable(error: Exception) -> Exception:
     return error
 
 
-class Kept:
-    """A worker's cache of the last few objects it has read, by name."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._objects: OrderedDict[object, Any] = OrderedDict()
-
-    def get(self, name: object, read: Callable[[], Any]) -> Any:
-        """The object of a name, read now if it is not here."""
-        if name not in self._objects:
-            while len(self._objects) >= self._most:  # free an old one before reading
-                self._objects.popitem(last=False)
-            self._objects[name] = read()
-        self._objects.move_to_end(name)
-        return self._objects[name]
-
-    def __getitem__(self, name: object) -> Any:
-        return self._objects[name]
-
-
 # ── in a worker ─────────────────────────────────────────────────────────────────────────
 
-_shared, _once = Kept(1), Kept(KEPT)
-"""What the current blocks share, and what was sent once."""
+
+@lru_cache(maxsize=1)
+def _shared(sent: Sent) -> Any:
+    """What the current blocks share."""
+    return sent.read()
 
 
-def _kept(sent: Sent) -> Any:
-    return _once.get(sent.path, sent.read)
+@lru_cache(maxsize=KEPT)
+def _once(sent: Sent) -> Any:
+    """What was sent once."""
+    return sent.read()
 
 
 def _start_worker(folder: Path) -> None:
@@ -320,7 +305,7 @@ def _work(fn: Callable[[Any, Block], Result], sent: Sent, block: Block) -> Resul
     if not sent.path.exists():
         raise CancelledError
     try:
-        shared = _shared.get(sent.path, sent.read)
+        shared = _shared(sent)
     except FileNotFoundError:  # cancelled just now
         raise CancelledError from None
     signal.signal(signal.SIGINT, signal.default_int_handler)

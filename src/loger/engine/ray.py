@@ -1,8 +1,8 @@
 """The engine of a cluster: blocks as tasks of Ray, on this machine or on many.
 
-Only this module imports Ray, and only when such an engine is made. Messages between driver and
-workers are pickles with their buffers as separate arrays. Ray keeps these in its object store, once
-per node, read-only, where all workers of the node map them.
+Only this module imports Ray, and only when such an engine is made. What blocks share is sent as a
+pickle with its arrays beside it. Ray keeps these in its object store, once per node, read-only,
+where all workers of the node map them. Ray also runs blocks again that are lost with their worker.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import signal
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger import __version__
 from loger.engine.kernels import compiling_alone
-from loger.engine.processes import KEPT, Kept, not_sendable, pickled, sendable
+from loger.engine.processes import KEPT, not_sendable, pickled, sendable
 from loger.engine.threads import (
     Block,
     Progress,
@@ -38,21 +38,15 @@ from loger.engine.threads import (
     Shared,
     Work,
     cores,
-    naming,
+    in_order,
     on_one_thread,
     one_by_one,
     silent,
 )
 from loger.errors import LogerError
 
-log = logging.getLogger(__name__)
-
 TRIES = 4
 """How often a block is started if its worker or node is lost each time."""
-STORE_SHARE = 0.25
-"""The share of the cluster's object store that unread results may take."""
-LOOK = 1.0
-"""Seconds between checks for lost blocks while the first block is waited for."""
 
 
 @dataclass
@@ -60,17 +54,15 @@ class Stage:
     """What one kind of work has cost so far."""
 
     blocks: int = 0
-    retries: int = 0
     sent: int = 0
-    """Bytes that went into the object store: what blocks share, and the blocks themselves."""
+    """Bytes of what blocks share, and of the blocks themselves."""
     received: int = 0
     """Bytes of results."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        again = f", {self.retries} retried" if self.retries else ""
         moved = f"{self.sent / 1e6:,.1f} MB sent, {self.received / 1e6:,.1f} MB received"
-        return f"{self.blocks:,} blocks{again}, {moved}, {self.seconds:,.1f} s"
+        return f"{self.blocks:,} blocks, {moved}, {self.seconds:,.1f} s"
 
 
 class RayEngine(SeparateEngine):
@@ -122,20 +114,11 @@ class RayEngine(SeparateEngine):
         if len(blocks) <= 1:  # sending the shared data would take longer
             yield from one_by_one(what, fn, blocks, shared, self.progress)
             return
-        job = _Job(what, self._cluster, fn, blocks, shared)
+        job = _Job(what, self._cluster, fn, shared)
         try:
-            for done in range(len(blocks)):
-                job.submit()
-                self.progress(what, done, len(blocks))
-                with naming(what, blocks, done):
-                    result = job.result()
-                yield result
-            self.progress(what, len(blocks), len(blocks))
-        except KeyboardInterrupt:
-            job.stop(force=True)
-            raise
+            yield from in_order(what, job.submit, blocks, job.ahead, self.progress, job.stop)
         finally:
-            job.stop()
+            job.close()
 
 
 class _Cluster:
@@ -148,7 +131,7 @@ class _Cluster:
         self._lock = RLock()
         self._joined = False
         self._session = ""
-        self._sent_once: WeakKeyDictionary[object, tuple[str, Any]] = WeakKeyDictionary()
+        self._sent_once: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
 
     def connect(self) -> None:
         """Join a cluster, unless this program is in one already."""
@@ -191,47 +174,37 @@ class _Cluster:
         self.connect()
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
-    def room(self) -> float:
-        """Bytes that unread results may take."""
-        return STORE_SHARE * float(self.ray.cluster_resources().get("object_store_memory", 1 << 30))
-
     def put(self, thing: object, stage: Stage) -> Any:
         """A reference to an object in the object store of this node."""
         once: dict[str, Any] = {}
 
-        def noted(found: object) -> str:
-            name, reference = self._once(found, stage)
-            once[name] = reference
-            return name
+        def noted(found: object) -> tuple[Callable[..., object], tuple[str]]:
+            reference = self._once(found, stage)
+            once[reference.hex()] = reference
+            return _found, (reference.hex(),)
 
-        message = Message(__version__, list(sys.path), packed(thing, noted), once)
-        stage.sent += size(message.packed)
-        return self.ray.put(message)
+        first, *buffers = pickled(thing, noted)
+        arrays = [np.frombuffer(b, np.uint8) if b.nbytes else _NOTHING for b in buffers]
+        stage.sent += first.nbytes + sum(array.nbytes for array in arrays)
+        return self.ray.put(Message(__version__, list(sys.path), bytes(first), arrays, once))
 
-    def _once(self, thing: object, stage: Stage) -> tuple[str, Any]:
-        """The name of an object that never changes, and its reference, kept as long as it lives."""
+    def _once(self, thing: object, stage: Stage) -> Any:
+        """The reference to an object that never changes, kept as long as the object lives."""
         with self._lock:
-            found = self._sent_once.get(thing)
-            if found is None:
-                reference = self.put(thing, stage)
-                found = self._sent_once[thing] = reference.hex(), reference
-        return found
+            reference = self._sent_once.get(thing)
+            if reference is None:
+                reference = self._sent_once[thing] = self.put(thing, stage)
+        return reference
 
 
 class _Job:
-    """The blocks of one map: those that are running, and their results."""
+    """The blocks of one map. Each that runs has a thread here, which waits for its result."""
 
     def __init__(
-        self,
-        what: str,
-        cluster: _Cluster,
-        fn: Callable[..., object],
-        blocks: Sequence[object],
-        shared: object,
+        self, what: str, cluster: _Cluster, fn: Callable[..., object], shared: object
     ) -> None:
-        self.what, self.cluster, self.fn, self.blocks = what, cluster, fn, blocks
-        cluster.connect()
-        self.ray, self.lost = cluster.ray, _lost(cluster.ray)
+        self.what, self.fn, self.ray = what, fn, cluster.ray
+        self.ahead = 2 * cluster.workers()  # so that no worker waits for the driver
         self.stage = cluster.stages.setdefault(what, Stage())
         self.clock = time.perf_counter()
         try:
@@ -239,107 +212,59 @@ class _Job:
             self.shared = cluster.put(shared, self.stage)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise not_sendable(what, error) from error
-        self.task = self.ray.remote(num_cpus=1, max_retries=0)(work)
-        self.waiting: deque[_Asked] = deque()
-        self.next, self.largest, self.workers = 0, 0, cluster.workers()
-        self.room = cluster.room()
+        lost = [self.ray.exceptions.RayError]  # an object that the block needs went with its node
+        again = {"max_retries": TRIES - 1, "retry_exceptions": lost}
+        self.task = self.ray.remote(num_cpus=1, **again)(work)
+        self.threads = ThreadPoolExecutor(self.ahead + 1)
+        self.running = set[Any]()
+        self.lock = Lock()
 
-    def submit(self) -> None:
-        """Start more blocks, up to the number that may run at a time.
+    def submit(self, block: Any) -> Future[Any]:
+        """Start a block."""
+        asked = pickle.dumps((self.fn, block), protocol=5)
+        self.stage.sent += len(asked)
+        # In a list, so that Ray does not fetch and unpickle what is shared for every block.
+        reference = self.task.remote([self.shared], asked)
+        with self.lock:
+            self.running.add(reference)
+        return self.threads.submit(self._result, reference)
 
-        That is twice the number of cores, so that none waits for the driver. It is one per core
-        until the size of results is known, and less where they would fill the store.
-        """
-        ahead = self.workers if not self.largest else 2 * self.workers
-        ahead = min(ahead, int(self.room // max(1, self.largest)))
-        while self.next < len(self.blocks) and len(self.waiting) <= ahead:
-            self.waiting.append(self._asked(self.next))
-            self.next += 1
-
-    def result(self) -> Any:
-        """The result of the first running block."""
-        first = self.waiting[0]
-        while True:
-            while not self.ray.wait([first.reference], timeout=LOOK)[0]:
-                self._look()
-            answer = self._answer(first)
-            if answer is not None:
-                break
-            self._look()  # what one block was lost with, others were lost with
-        self.waiting.popleft()
-        ok, message = answer
-        self.stage.blocks += 1
-        self.stage.received += size(message)
-        self.largest = max(self.largest, size(message))
-        result = unpacked(message)
+    def _result(self, reference: Any) -> Any:
+        """The result of a block, as an object of the caller's own."""
+        errors = self.ray.exceptions
+        try:
+            ok, answer = self.ray.get(reference)
+        except errors.RayTaskError as error:
+            if not isinstance(error.cause, errors.RayError):
+                raise _cannot_work(self.what, error) from error
+            raise _lost(self.what, error.cause) from error
+        except errors.RayError as error:
+            raise _lost(self.what, error) from error
+        finally:
+            with self.lock:
+                self.running.discard(reference)
+        with self.lock:
+            self.stage.blocks += 1
+            self.stage.received += len(answer)
+        result = pickle.loads(answer)
         if ok:
             return result
-        error, text = result
-        raise error from Remote(text)
+        failure, text = result
+        raise failure from Remote(text)
 
-    def stop(self, force: bool = False) -> None:
-        """Cancel blocks that have not started and wait for the others, unless by force."""
-        references = [asked.reference for asked in self.waiting]
-        self.waiting.clear()
-        for reference in references:
+    def stop(self) -> None:
+        """Cancel blocks that have not started; after Ctrl-C, also those that have."""
+        force = isinstance(sys.exception(), KeyboardInterrupt)
+        with self.lock:
+            running = list(self.running)
+        for reference in running:
             with suppress(Exception):  # it may be done, or lost
                 self.ray.cancel(reference, force=force)
-        if references and not force:
-            self.ray.wait(references, num_returns=len(references), fetch_local=False)
+
+    def close(self) -> None:
+        """Note what the work has cost; by now, no block is running."""
+        self.threads.shutdown()
         self.stage.seconds += time.perf_counter() - self.clock
-        self.clock = time.perf_counter()
-
-    def _asked(self, k: int) -> _Asked:
-        asked = pickle.dumps((self.fn, self.blocks[k]), protocol=5)
-        self.stage.sent += len(asked)
-        return _Asked(k, self.task.remote([self.shared], asked))
-
-    def _answer(self, asked: _Asked) -> Any:
-        """The answer for a finished block. If it was lost with its worker, it is started again, and
-        this returns None."""
-        try:
-            return self.ray.get(asked.reference)
-        except self.lost as error:
-            cause = getattr(error, "cause", error)
-            if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(
-                cause, self.ray.exceptions.RayError
-            ):
-                raise _cannot_work(self.what, error) from error
-        asked.tries += 1
-        name = f"{self.what}: block {asked.k + 1} of {len(self.blocks)}"
-        if asked.tries >= TRIES:
-            raise LogerError(
-                f"{name} was lost {TRIES} times with its worker ({type(cause).__name__}); perhaps "
-                "memory ran out: give each worker more, or use fewer"
-            )
-        log.warning("%s was lost with its worker (%s); again", name, type(cause).__name__)
-        self.stage.retries += 1
-        asked.reference = self._asked(asked.k).reference
-        return None
-
-    def _look(self) -> None:
-        """Restart lost blocks behind the first one."""
-        behind = [asked for asked in list(self.waiting)[1:] if not asked.seen]
-        if not behind:
-            return
-        by_reference = {asked.reference: asked for asked in behind}
-        done, _ = self.ray.wait(
-            list(by_reference), num_returns=len(behind), timeout=0, fetch_local=False
-        )
-        for reference in done:
-            asked = by_reference[reference]
-            asked.seen = self._answer(asked) is not None
-
-
-@dataclass
-class _Asked:
-    """A running block."""
-
-    k: int
-    reference: Any
-    tries: int = 0
-    seen: bool = False
-    """Whether it is known to be finished."""
 
 
 def _installed() -> Any:
@@ -356,16 +281,11 @@ def _installed() -> Any:
     return ray
 
 
-def _lost(ray: Any) -> tuple[type[Exception], ...]:
-    """Errors that say that a worker, a node, or an object there is gone."""
-    known = ray.exceptions
-    return (
-        known.WorkerCrashedError,
-        known.NodeDiedError,
-        known.LocalRayletDiedError,
-        known.OutOfMemoryError,
-        known.ObjectLostError,
-        known.RayTaskError,
+def _lost(what: str, error: Exception) -> LogerError:
+    """The error for a block that was lost with its worker each time."""
+    return LogerError(
+        f"{what}: a block was lost {TRIES} times with its worker ({type(error).__name__}); perhaps "
+        "memory ran out: give each worker more, or use fewer"
     )
 
 
@@ -379,9 +299,6 @@ def _cannot_work(what: str, error: Exception) -> LogerError:
 
 # ── messages ────────────────────────────────────────────────────────────────────────────
 
-Packed = tuple[bytes, list[NDArray[np.uint8]]]
-"""A pickle, and its buffers."""
-
 
 class Message(NamedTuple):
     """An object that is sent to workers."""
@@ -390,7 +307,9 @@ class Message(NamedTuple):
     """The version of loger that the driver has."""
     paths: list[str]
     """Where the driver's modules are, for workers on the driver's machine."""
-    packed: Packed
+    pickle: bytes
+    arrays: list[NDArray[np.uint8]]
+    """The memory of the object's arrays, which the pickle doesn't contain."""
     once: dict[str, Any]
     """References to objects that are sent once, by their names."""
 
@@ -402,49 +321,26 @@ class Remote(Exception):  # noqa: N818
         return f'\n"""\n{self.args[0]}"""'
 
 
-def packed(thing: object, once: Callable[[object], str] | None = None) -> Packed:
-    """An object as it is sent; ``once`` sends objects that never change and returns their name."""
-    find = None if once is None else lambda found: (_found, (once(found),))
-    first, *buffers = pickled(thing, find)
-    return bytes(first), [np.frombuffer(b, np.uint8) if b.nbytes else _NOTHING for b in buffers]
-
-
-def unpacked(message: Packed) -> Any:
-    """The object of an answer, copied to memory of its own, so that the store can free it."""
-    return pickle.loads(message[0], buffers=[bytearray(b.data) for b in message[1]])
-
-
-def size(message: Packed) -> int:
-    """Bytes of a message."""
-    return len(message[0]) + sum(b.nbytes for b in message[1])
-
-
 _NOTHING = np.empty(0, np.uint8)
 
 # ── in a worker ─────────────────────────────────────────────────────────────────────────
 
-_shared, _once = Kept(1), Kept(KEPT)
-"""What the current blocks share, and what was sent once, by the names of references."""
 
-
-def work(shared: Sequence[Any], asked: bytes) -> tuple[bool, Packed]:
-    """Do one block: (True, the result), or (False, (the error, its traceback)).
-
-    The reference is in a sequence so that Ray does not fetch and unpickle it for every block.
-    """
+def work(shared: Sequence[Any], asked: bytes) -> tuple[bool, bytes]:
+    """Do one block: (True, the result), or (False, (the error, its traceback)), pickled."""
     from ray.exceptions import RayError
 
     _prepare()
     try:
-        of_all = _shared.get(shared[0].hex(), partial(_fetched, shared[0]))
+        of_all = _shared(shared[0])
         fn, block = pickle.loads(asked)
         with compiling_alone():
             result = on_one_thread(fn, of_all, block)
-        return True, packed(result)
-    except RayError:  # an object that the block needs was lost: the driver tries again
+        return True, pickle.dumps(result, protocol=5)
+    except RayError:  # an object that the block needs was lost: Ray tries again
         raise
     except Exception as error:
-        return False, packed((sendable(error), traceback.format_exc()))
+        return False, pickle.dumps((sendable(error), traceback.format_exc()))
 
 
 def _prepare() -> None:
@@ -453,23 +349,36 @@ def _prepare() -> None:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Ray limits the others
 
 
-def _opened(message: Message) -> Any:
+_by_name: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Objects that were sent once, by the names of their references; ``_once`` keeps the last few."""
+
+
+@lru_cache(maxsize=1)
+def _shared(reference: Any) -> Any:
+    """What the current blocks share."""
+    return _fetched(reference)
+
+
+@lru_cache(maxsize=KEPT)
+def _once(reference: Any) -> Any:
+    """What was sent once."""
+    return _fetched(reference)
+
+
+def _fetched(reference: Any) -> Any:
+    import ray
+
+    message: Message = ray.get(reference)
     if message.loger != __version__:
         raise LogerError(
             f"this is loger {message.loger}, and a worker of the cluster has {__version__}; "
             "install the same version on every node"
         )
     sys.path += [path for path in message.paths if path not in sys.path and Path(path).exists()]
-    for name, reference in message.once.items():
-        _once.get(name, partial(_fetched, reference))
-    return pickle.loads(message.packed[0], buffers=message.packed[1])
-
-
-def _fetched(reference: Any) -> Any:
-    import ray
-
-    return _opened(ray.get(reference))
+    needed = {name: _once(reference) for name, reference in message.once.items()}
+    _by_name.update(needed)
+    return pickle.loads(message.pickle, buffers=message.arrays)
 
 
 def _found(name: str) -> Any:
-    return _once[name]  # fetched before, by ``_opened``
+    return _by_name[name]

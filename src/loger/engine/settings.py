@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from loger.errors import DataError, LogerError, UnknownNameError
 
 Config = TypeVar("Config")
+_type_hints = cache(get_type_hints)
 FORM = "PATH=VALUE, such as em.rounds=3"
 ANY: Any = object()
 """In ``FORMER``: a setting that only mattered during a fit; saved settings may have any value."""
@@ -133,11 +134,6 @@ def check_numbers(settings: object, *above_0: str, **at_least: float) -> None:
         if any(x < bound or (strict and x == bound) for x in numbers):
             how = f"above {bound:g}" if strict else f"at least {bound:g}"
             raise LogerError(f"{name} must be {how}, got {value!r}")
-
-
-@cache
-def _type_hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def flat(config: Any, before: str = "") -> dict[str, Any]:

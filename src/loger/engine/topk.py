@@ -28,12 +28,19 @@ def top_k(
     >>> top_k(np.array([[1, 3, 3, 2]], dtype=np.float32), 4, (np.array([0]), np.array([1])))[0]
     array([[ 2,  3,  0, -1]], dtype=int32)
     """
+    if k < 1:
+        raise LogerError(f"k must be at least 1, got {k!r}")
     if known is not None:
         scores[known] = -np.inf
-
-    best = RunningBest(len(scores), k)
-    best.offer(scores)
-    return best.lists()
+    items = np.full((len(scores), k), -1, dtype=np.int32)
+    best = np.full((len(scores), k), -np.inf, dtype=np.float32)
+    row, column = _best(scores, k, items, best)
+    if row >= 0:
+        raise LogerError(
+            f"the score in column {column} of row {row} is not a number; "
+            "check the method that scored"
+        )
+    return items, best
 
 
 def places(
@@ -50,47 +57,17 @@ def places(
     return out
 
 
-class RunningBest:
-    """The k best columns of each row, for scores that come a few columns at a time.
+@kernel
+def _best(scores, k, items, best):  # type: ignore[no-untyped-def]
+    """Write the k best of each row, in order; returns the place of a NaN, or (-1, -1).
 
     A score is compared with the row's bar, the k-th best so far, and seldom passes it: after n
-    columns in random order, with probability k/n. So a block of scores can be searched while it is
-    in the cache, and then be overwritten by the next.
+    columns in random order, with probability k/n.
     """
-
-    def __init__(self, rows: int, k: int) -> None:
-        if k < 1:
-            raise LogerError(f"k must be at least 1, got {k!r}")
-        self.k = k
-        self._values = np.empty((rows, ROOM * k), dtype=np.float32)
-        self._columns = np.empty((rows, ROOM * k), dtype=np.int32)
-        self._sizes = np.zeros(rows, dtype=np.int64)
-        self._bars = np.full(rows, -np.inf, dtype=np.float32)
-
-    def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
-        """Add the scores of more columns, which come after all columns added before."""
-        if scores.ndim != 2 or len(scores) != len(self._sizes):
-            rows = len(self._sizes)
-            raise LogerError(f"scores must have 2 dimensions, with {rows} rows, got {scores.shape}")
-        kept = self._values, self._columns, self._sizes, self._bars
-        if not _offer(scores, first_column, self.k, *kept):
-            row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]
-            raise LogerError(f"the score in column {column} of row {row} is not a number")
-
-    def lists(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best columns and their scores, best first; -1 and -inf where there are fewer."""
-        items = np.full((len(self._sizes), self.k), -1, dtype=np.int32)
-        values = np.full((len(self._sizes), self.k), -np.inf, dtype=np.float32)
-        _sort(self._values, self._columns, self._sizes, items, values)
-        return items, values
-
-
-@kernel
-def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-untyped-def]
-    """Keep what is above each row's bar; False if a score is NaN."""
     n = scores.shape[1]
+    values, columns = np.empty(ROOM * k, dtype=np.float32), np.empty(ROOM * k, dtype=np.int32)
     for i in range(len(scores)):
-        row, size, bar = scores[i], sizes[i], bars[i]
+        row, size, bar = scores[i], 0, np.float32(-np.inf)
         for start in range(0, n, STRETCH):
             stop = start + STRETCH
             if stop <= n:
@@ -104,14 +81,17 @@ def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-u
                 x = row[j]
                 if not (x <= bar):  # an equal one comes later, so it has the higher number
                     if x != x:
-                        return False
-                    values[i, size], columns[i, size] = x, first + j
+                        return i, j
+                    values[size], columns[size] = x, j
                     size += 1
-                    if size == values.shape[1]:
-                        bar = _cut_down(values[i], columns[i], k)
+                    if size == len(values):
+                        bar = _cut_down(values, columns, k)
                         size = k
-        sizes[i], bars[i] = size, bar
-    return True
+        # Stable: equal ones stay by column, in which order they were kept.
+        order = np.argsort(-values[:size], kind="mergesort")
+        for j in range(min(k, size)):
+            items[i, j], best[i, j] = columns[order[j]], values[order[j]]
+    return -1, -1
 
 
 @kernel
@@ -130,16 +110,6 @@ def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
             values[kept], columns[kept] = x, columns[j]
             kept += 1
     return bar
-
-
-@kernel
-def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
-    """Write the best of the kept candidates, in order."""
-    for i in range(len(sizes)):
-        # Stable: equal ones stay by column, in which order they were kept.
-        order = np.argsort(-values[i, : sizes[i]], kind="mergesort")
-        for j in range(min(items.shape[1], sizes[i])):
-            items[i, j], best[i, j] = columns[i, order[j]], values[i, order[j]]
 
 
 @kernel
@@ -169,7 +139,7 @@ def _places(row, columns, known):  # type: ignore[no-untyped-def]
 @kernel
 def _count(row, start, bar, ties):  # type: ignore[no-untyped-def]
     """How many scores of a stretch are above a bar or, with ``ties``, at it."""
-    above = np.int32(0)  # no branch and a fixed length, as in ``_offer``
+    above = np.int32(0)  # no branch and a fixed length, as in ``_best``
     if ties:
         for j in range(STRETCH):
             above += np.int32(row[start + j] >= bar)

@@ -16,9 +16,9 @@ The paper makes a fixed number of rounds; here they stop when they no longer hel
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -37,21 +37,14 @@ from loger.metrics.report import resampled_means
 
 log = logging.getLogger(__name__)
 
-CachedRound = Callable[[int, FittedLogic, Callable[[], FittedLogic | None]], FittedLogic | None]
-"""(a round's number, the model it starts from, what computes it) → the round's model."""
-
 
 class EM(Problem):
     """A problem, and the loop that solves it."""
 
-    def run(
-        self, first: FittedLogic | None = None, cached_round: CachedRound | None = None
-    ) -> FittedLogic:
+    def run(self, first: FittedLogic | None = None) -> FittedLogic:
         """Alternate E- and M-steps; returns the model of the best round by development users.
 
-        Args:
-            first: what ``start`` returned, if it has been called.
-            cached_round: returns the result of a round that an earlier run made, or computes it.
+        ``first`` is what ``start`` returned, if it has been called.
         """
         config, fitted = self.config, first or self.start()
         trace = list(fitted.trace)
@@ -61,9 +54,9 @@ class EM(Problem):
         for number in range(1, config.rounds + 1):
             if config.early_stop and not self.promising(fitted):
                 break
+            # An E-step trains the encoder in place, so undoing a round needs its earlier state.
             previous, encoder = fitted, self.encoder.state()
-            compute = partial(self.round, number, previous)
-            following = cached_round(number, previous, compute) if cached_round else compute()
+            following = self.round(number, previous)
             if following is None:
                 break  # H⁺ is empty: there is nothing new to train on
             fitted = following
@@ -85,6 +78,7 @@ class EM(Problem):
         selected = self.select_hidden(previous)
         if not len(selected.pairs.users) and self.config.max_hidden:
             return None  # but with max_hidden=0 an empty H⁺ is the baseline of other rounds
+        # Before the E-step: both models share the encoder that it changes.
         before, _ = self.dev_metrics(previous)
         folder = None if self.checkpoint is None else self.checkpoint / f"round-{number}"
         self.e_step(selected.pairs, folder)
@@ -205,6 +199,7 @@ def ablate_hidden(em: EM, sizes: Sequence[int] = (0, 10, 20, 30, 40, 50)) -> lis
     first, encoder, out = em.m_step(None).fitted, em.encoder.state(), list[dict[str, float]]()
     baseline = None
     for size in sizes:
+        # Every size starts from the same encoder and the same weights.
         selected = em.select_hidden(first, size).pairs
         em.e_step(selected)
         fitted = em.m_step(first).fitted

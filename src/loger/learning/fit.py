@@ -9,7 +9,6 @@ rules and weights stay the same in both steps.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,9 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from loger import __version__
 from loger.config import LOGERConfig
@@ -27,18 +23,18 @@ from loger.data.splits import Split
 from loger.encoder.calibration import Calibration
 from loger.encoder.cold_start import Moved
 from loger.encoder.folding import has_sums, vectors
-from loger.encoder.protocol import AdditiveEncoder, Encoder, digest
+from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.encoder.transe import TransE
 from loger.engine import Engine, Progress
-from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
+from loger.engine.saved import Arrays, Saved, digest
 from loger.engine.settings import from_names
 from loger.engine.threads import Background
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
 from loger.learning.derived import choose, derive, derived_rules
-from loger.learning.em import EM, CachedRound
+from loger.learning.em import EM
 from loger.learning.estep import select_hidden
 from loger.learning.fitted import (
     Fitted,
@@ -67,9 +63,6 @@ from loger.rules import RuleSet, named_rules
 
 log = logging.getLogger(__name__)
 
-STAGE = Kind("stage", "stage of a fit", 1, "delete it")
-FILE = "arrays.safetensors"
-Arrays = Mapping[str, NDArray[np.generic]]
 Kept = tuple[dict[str, Any], Arrays]
 """A stage as it is written: plain values and arrays."""
 Result = TypeVar("Result")
@@ -150,7 +143,7 @@ class Fit:
         em, first, encoders = choose_encoders(em, first, sequence, start)
         first, derived = drop_derived_rules_if_harmful(em, first)
         em, first, shares = smallest_encoder_share(em, first)
-        fitted = em.run(first, rounds_of(em, stages))
+        fitted = em.run(first)
         final = partial(final_m_step, em, fitted)
         fitted = _logic_once(em, stages, "final", (logic_parts(fitted),), final)
         return em, fitted, settings + encoders + derived + shares
@@ -437,38 +430,18 @@ class Stages:
             pack: turns it into plain values and arrays.
             unpack: turns these back into the result.
         """
-        if self.folder is None:
-            return compute()
-        place, key = Path(self.folder) / name, digest((name, __version__, *run))
-        kept = _read(place, key)
+        place = None if self.folder is None else Path(self.folder) / name
+        saved = Saved(place, name, __version__, *run)
+        kept = saved.read()
         if kept is not None:
             try:
                 return unpack(*kept)
             except (LogerError, KeyError, TypeError, ValueError) as error:
                 log.warning("computing again: %s: %s", place, error)
         result = compute()
-        values, arrays = pack(result)
-        if place.is_dir() and kind_of(place) != STAGE.name:
-            shutil.rmtree(place)  # damaged, so useless
-        with atomic_folder(place, STAGE, {"run_key": key, "values": values}) as part:
-            save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, part / FILE)
+        if place is not None:
+            saved.write(*pack(result))
         return result
-
-
-def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
-    """What an earlier run kept of the same stage of the same fit; None if it's missing or
-    damaged."""
-    if not place.is_dir():
-        return None
-    try:
-        manifest = read_manifest(place, STAGE)
-        if manifest.about.get("run_key") != key:
-            return None
-        check_files(place, manifest, STAGE)
-        return manifest.about["values"], load_file(place / FILE)
-    except (LogerError, KeyError, OSError, SafetensorError, ValueError) as error:
-        log.warning("computing again: %s", error)
-        return None
 
 
 # ── the stages of EM ────────────────────────────────────────────────────────────────────
@@ -479,39 +452,6 @@ def started(em: EM, stages: Stages) -> FittedLogic:
     walks = em.candidates.walks
     name = f"start-{digest((em.config, walks))[:8]}{'-sequence' if em.sequence else ''}"
     return _logic_once(em, stages, name, (walks,), em.start)
-
-
-def rounds_of(em: EM, stages: Stages) -> CachedRound:
-    """Keeps each round of a problem, with the encoder as the round leaves it."""
-
-    def cached_round(
-        number: int, previous: FittedLogic, compute: Callable[[], FittedLogic | None]
-    ) -> FittedLogic | None:
-        def unpack(values: dict[str, Any], arrays: Arrays) -> FittedLogic | None:
-            if not values:
-                return None
-            logic, encoder = (_named(arrays, part) for part in ("logic", "encoder"))
-            em.encoder.load_state(em.graph.given, encoder)
-            return logic_of(em.graph, em.encoder, em.config, values, logic)
-
-        def pack(fitted: FittedLogic | None) -> Kept:
-            if fitted is None:
-                return {}, {}
-            values, logic = logic_parts(fitted)
-            parts = {"logic": logic, "encoder": em.encoder.state()}
-            return values, {
-                f"{part} {k}": v for part, named in parts.items() for k, v in named.items()
-            }
-
-        run = (*_problem(em), logic_parts(previous)) if stages.folder else ()
-        return stages.once(f"round-{number}", run, compute, pack, unpack)
-
-    return cached_round
-
-
-def _named(arrays: Arrays, part: str) -> Arrays:
-    """The arrays whose names start with a part's name, without it."""
-    return {k.removeprefix(f"{part} "): v for k, v in arrays.items() if k.startswith(f"{part} ")}
 
 
 def _logic_once(

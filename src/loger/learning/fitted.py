@@ -15,6 +15,7 @@ from loger.data.update_log import Updates
 from loger.encoder.calibration import Calibration
 from loger.encoder.folding import has_sums, vectors
 from loger.encoder.protocol import Encoder, Own
+from loger.engine.saved import Arrays
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import KnowledgeGraph, whole
@@ -26,7 +27,6 @@ from loger.logic.mln import Logic, uses_strength
 from loger.ranking.ranker import Fusion, Ranker
 from loger.rules import MAX_HOPS, RuleSet, make_rule, named_rules
 
-Arrays = Mapping[str, NDArray[np.generic]]
 MAX_RULES = 5_000
 """The most rules in a bundle; tables of compiled rules grow with the square."""
 LARGEST = 1e15
@@ -156,7 +156,10 @@ def logic_parts(fitted: FittedLogic) -> tuple[dict[str, Any], dict[str, NDArray[
     """
     logic, fusion = fitted.logic, fitted.fusion
     if len(logic.rules) > MAX_RULES:
-        raise LogerError(f"a bundle holds up to {MAX_RULES:,} rules, got {len(logic.rules):,}")
+        raise LogerError(
+            f"a bundle holds up to {MAX_RULES:,} rules, got {len(logic.rules):,}; lower "
+            "mining.max_rules and fit again"
+        )
     values = {
         "prior": logic.prior,
         "popularity": logic.popularity,
