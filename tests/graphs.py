@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from loger.encoder.protocol import AdditiveEncoder, WeightedItems
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation, Vocabulary
 from loger.ranking.ranker import Ranker
+from loger.reasoner.search import SearchConfig
 from loger.rules import Rule, make_rule
 
 RELATIONS = (
@@ -276,6 +277,23 @@ def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, walk=No
             front[[user, v]] = 0
         found.append(float(front @ end))
     return found
+
+
+EXHAUSTIVE = SearchConfig(branch=None, width=None, best_rules=None)
+"""Finds all paths."""
+
+
+class AnyOrder:
+    """A scorer of steps that rates all of them the same."""
+
+    def begin(self, user):
+        """Nothing to remember."""
+
+    def step_scores(self, state, rows, relations, entities):
+        return np.zeros(len(rows))
+
+    def advance(self, state, rows, relations, entities):
+        """Nothing to remember."""
 
 
 def compile_kernels() -> None:

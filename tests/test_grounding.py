@@ -14,16 +14,7 @@ from graphs import (
 )
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.grounding import (
-    Walk,
-    count_paths,
-    ground,
-    pairs,
-    paths,
-    reach,
-    sample_paths,
-    strongest_paths,
-)
+from loger.grounding import Walk, ground, pairs, paths, reach, strongest_paths
 from loger.grounding import layout as layouts
 from loger.rules import candidates
 
@@ -198,20 +189,6 @@ def test_listed_paths_are_just_the_simple_paths_of_the_rule(graph, random):
         assert sorted(map(tuple, found.tolist())) == sorted(
             n for r, n in slow if r == rule.relations
         )
-        assert count_paths(graph, rule, users[k], items[k]) == len(found)
-
-
-@given(graphs(with_origins=False), st.integers(1, 5), st.integers(0, 99))
-def test_sampled_paths_are_distinct_paths_and_depend_on_the_seed_alone(graph, n, seed):
-    rules = candidates(graph)
-    for rule in list(rules)[:8]:
-        every = {tuple(p) for p in paths(graph, rule, 0, 0).tolist()}
-        first = sample_paths(graph, rule, 0, 0, n, np.random.default_rng(seed))
-        again = sample_paths(graph, rule, 0, 0, n, np.random.default_rng(seed))
-        assert (first == again).all()
-        drawn = {tuple(p) for p in first.tolist()}
-        assert len(drawn) == len(first) == min(n, len(every))
-        assert drawn <= every
 
 
 @given(graphs(), st.randoms())

@@ -10,8 +10,8 @@ import pytest
 
 from loger.data import load, split
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
-from loger.grounding import Walk, count_paths, ground, reach, sample_paths
-from loger.rules import candidates, named_rules
+from loger.grounding import Walk, ground, nth_paths, reach
+from loger.rules import RuleSet, candidates, named_rules
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 CROWD = 100_000
@@ -141,11 +141,13 @@ def test_counts_through_hubs_are_right():
     assert found.strength_matrix[0, 2] == pytest.approx((CROWD - 1) / CROWD / 2)
 
 
-def test_paths_through_hubs_can_be_counted_and_sampled():
+def test_paths_through_hubs_can_be_counted_and_picked():
     graph = hubs()
     rule = named_rules(graph, [("mentions", "mentions⁻¹", "purchase")])[0]
-    assert count_paths(graph, rule, 5, 0) == CROWD - 1
-    drawn = sample_paths(graph, rule, 5, 0, 20, np.random.default_rng(0))
+    rules = RuleSet((rule,))
+    assert ground(graph, rules, 5, 0).counts.sum() == CROWD - 1
+    nth = np.random.default_rng(0).choice(CROWD - 1, 20, replace=False)
+    drawn = nth_paths(graph, rules, np.zeros(20, int), [5] * 20, [0] * 20, nth)
     assert len({tuple(p) for p in drawn.tolist()}) == 20
     assert 5 not in drawn[:, 2]
     assert all(graph.has(b, INTERACTION, CROWD) for b in drawn[:, 2])

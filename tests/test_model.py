@@ -13,7 +13,6 @@ import pytest
 
 from graphs import scores_as_seen
 from loger import __version__
-from loger.config import with_setting
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
@@ -29,6 +28,7 @@ from loger.explain.record import SCHEMA
 from loger.graph import history
 from loger.learning.estep import HIDDEN
 from loger.learning.mstep import RATE
+from loger.learning.tune import with_setting
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection

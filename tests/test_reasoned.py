@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
+from graphs import EXHAUSTIVE
 from loger.cli import app
 from loger.encoder import TransEConfig
 from loger.errors import LogerError, UnknownNameError
@@ -24,7 +25,7 @@ from loger.explain.record import ReasonedRecord, json_schema
 from loger.grounding import ground
 from loger.metrics.faithfulness import is_valid
 from loger.model import LOGER, LOGERConfig
-from loger.reasoner.search import EXHAUSTIVE, SearchConfig
+from loger.reasoner.search import SearchConfig
 from loger.rules.wording import ENGLISH
 from loger.web.app import create_app
 from loger.web.config import ServeConfig

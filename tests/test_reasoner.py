@@ -19,7 +19,7 @@ from loger.encoder import TransE, TransEConfig
 from loger.encoder.folding import vectors
 from loger.engine.settings import from_names
 from loger.errors import LogerError
-from loger.grounding import count_paths, paths
+from loger.grounding import paths
 from loger.logic.mining import mine
 from loger.reasoner import walker
 from loger.reasoner.search import PAPER, ReasonerConfig
@@ -82,15 +82,15 @@ def test_rules_are_drawn_by_weight_and_their_groundings_evenly():
         for u in range(40)
         for v in range(12)
         if graph.has(u, 0, v + 40)
-        and sum(count_paths(graph, rule, u, v) > 0 for rule in rules) >= 2
-        and max(count_paths(graph, rule, u, v) for rule in rules) < 12
+        and sum(len(paths(graph, rule, u, v)) > 0 for rule in rules) >= 2
+        and max(len(paths(graph, rule, u, v)) for rule in rules) < 12
     )
     weights = np.array([1.0, 2.0, 3.0])
     drawn = training_paths(graph, rules, weights, per_pair=4000, per_user=10**6)
     ours = (drawn.entities[:, 0] == user) & (
         drawn.entities[np.arange(len(drawn)), drawn.lengths] == item + 40
     )
-    counts = [count_paths(graph, rule, user, item) for rule in rules]
+    counts = [len(paths(graph, rule, user, item)) for rule in rules]
     fires = weights * (np.array(counts) > 0)
     found = Counter(map(tuple, drawn.entities[ours].tolist()))
     of_rule = Counter(drawn.rules[ours].tolist())

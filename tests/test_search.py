@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs import brute_paths, graphs
+from graphs import EXHAUSTIVE, AnyOrder, brute_paths, graphs
 from loger.errors import LogerError
 from loger.grounding import Walk, ground, paths
-from loger.reasoner.search import ALGORITHM_1, EXHAUSTIVE, PathSearch, SearchConfig, path_strengths
+from loger.reasoner.search import ALGORITHM_1, PathSearch, SearchConfig, path_strengths
 from loger.rules import RuleSet, candidates
 
 
@@ -55,7 +55,7 @@ def test_a_beam_of_full_width_finds_just_the_groundings(graph, random):
     rules = drawn_rules(graph, random)
     user, items = random.randrange(graph.n_users), np.arange(graph.n_items)
     search = PathSearch(graph, rules, EXHAUSTIVE)
-    for found in (search.best(user, items, Taste(3)), search.every(user, items)):
+    for found in (search.best(user, items, Taste(3)), search.best(user, items, AnyOrder())):
         for item in items:
             listed = {
                 (k, tuple(p))
@@ -117,8 +117,8 @@ def test_the_important_rules_are_followed_and_others_only_in_need(graph, random)
     chosen = set(np.argsort(-importance, kind="stable")[:2].tolist())
     config = SearchConfig(branch=None, width=None, best_rules=2)
     items = np.arange(graph.n_items)
-    found = PathSearch(graph, rules, config).best(user, items, importance=importance)
-    every = PathSearch(graph, rules).every(user, items)
+    found = PathSearch(graph, rules, config).best(user, items, AnyOrder(), importance)
+    every = PathSearch(graph, rules, EXHAUSTIVE).best(user, items, AnyOrder())
     for item in items:
         best = {p for p in as_set(every, item) if p[0] in chosen}
         assert as_set(found, item) == (best or as_set(every, item))
@@ -128,7 +128,7 @@ def test_the_important_rules_are_followed_and_others_only_in_need(graph, random)
 def test_algorithm_1_of_full_width_finds_all_and_of_its_own_width_may_miss(graph, random):
     rules, user = drawn_rules(graph, random), random.randrange(graph.n_users)
     items = np.arange(graph.n_items)
-    every = PathSearch(graph, rules).every(user, items)
+    every = PathSearch(graph, rules, EXHAUSTIVE).best(user, items, AnyOrder())
     free = SearchConfig(branch=None, width=None, restrict="nothing")
     wide = PathSearch(graph, rules, free).best(user, items, Taste(5))
     narrow = PathSearch(graph, rules, ALGORITHM_1).best(user, items, Taste(5))
@@ -144,7 +144,7 @@ WALKS = [Walk(), Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6), Walk(0.0, 0.25, 0.5, 0.5,
 def test_strengths_of_paths_add_up_to_those_of_their_rule(graph, random, walk):
     rules, user = drawn_rules(graph, random), random.randrange(graph.n_users)
     items = np.arange(graph.n_items)
-    found = PathSearch(graph, rules).every(user, items)
+    found = PathSearch(graph, rules, EXHAUSTIVE).best(user, items, AnyOrder())
     alone = path_strengths(graph, found, walk)
     added = np.zeros((len(items), len(rules)))
     np.add.at(added, (found.targets, found.places), alone)
@@ -163,8 +163,8 @@ def test_two_searches_give_the_same_and_bad_numbers_are_refused():
     assert one.scores.tobytes() == two.scores.tobytes()
     assert [p.path for p in one.of(0)] == [p.path for p in one.of(2)]
     with pytest.raises(LogerError, match=r"item numbers lie in 0 … 11, got 12"):
-        search.best(0, [12])
+        search.best(0, [12], AnyOrder())
     with pytest.raises(LogerError, match=r"user numbers lie in 0 … 39, got -1"):
-        search.best(-1, [0])
+        search.best(-1, [0], AnyOrder())
     with pytest.raises(LogerError, match="one number per rule"):
-        search.best(0, [0], importance=[1.0])
+        search.best(0, [0], AnyOrder(), importance=[1.0])

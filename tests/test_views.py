@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs import built, graphs, hub_graph
+from graphs import EXHAUSTIVE, AnyOrder, built, graphs, hub_graph
 from loger.baselines.matching import PathMatcher
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
@@ -28,7 +28,6 @@ from loger.grounding.layout import edge_spans
 from loger.logic.mining import mine
 from loger.reasoner.search import (
     ALGORITHM_1,
-    EXHAUSTIVE,
     PathSearch,
     SearchConfig,
     path_strengths,
@@ -150,7 +149,7 @@ def test_what_search_finds_in_a_view_is_what_it_finds_in_the_graph_built_anew(ca
     items = np.arange(graph.n_items)
     rules = rules.chosen(range(0, len(rules), 1 + len(rules) // 20))
     for config in (EXHAUSTIVE, SearchConfig(branch=2, width=3, restrict="rules")):
-        found = [PathSearch(g, rules, config).best(user, items) for g in (view, whole)]
+        found = [PathSearch(g, rules, config).best(user, items, AnyOrder()) for g in (view, whole)]
         assert found[0].entities.tolist() == found[1].entities.tolist()
         assert found[0].places.tolist() == found[1].places.tolist()
     strengths = [path_strengths(g, found[0], WALK) for g in (view, whole)]
@@ -186,9 +185,9 @@ def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
     with pytest.raises(LogerError, match="the view of user 3"):
         reach(view, candidates(graph), [4])
     with pytest.raises(LogerError, match="the view of user 3"):
-        PathSearch(view, candidates(graph)).every(4, [0])
+        PathSearch(view, candidates(graph)).best(4, [0], AnyOrder())
     with pytest.raises(LogerError, match="whole graph"):
-        PathSearch(view, candidates(graph), ALGORITHM_1).best(3, [0])
+        PathSearch(view, candidates(graph), ALGORITHM_1).best(3, [0], AnyOrder())
     with pytest.raises(LogerError, match="the view of user 3"):
         history(view, [4])
     for work in (

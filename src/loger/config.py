@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from loger.encoder.sequence import SequenceConfig
 from loger.encoder.transe import TransEConfig
-from loger.errors import LogerError, UnknownNameError
-from loger.grounding import Walk
+from loger.errors import LogerError
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import MiningConfig
 from loger.reasoner.search import ALGORITHM_1, PAPER, ReasonerConfig, SearchConfig
@@ -119,13 +118,3 @@ PRESETS: Mapping[str, Callable[[], LOGERConfig]] = {
     "paper": LOGERConfig.paper,
     "paper-literal": LOGERConfig.paper_literal,
 }
-
-
-def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:
-    """The settings with one of them, or of their walk, changed."""
-    of_walk, known = ([f.name for f in fields(kind)] for kind in (Walk, EMConfig))
-    if name in of_walk:
-        return replace(config, walk=replace(config.walk, **{name: value}))
-    if name not in known:
-        raise UnknownNameError("setting", name, [*known, *of_walk])
-    return replace(config, **{name: value})

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from graphs import EXHAUSTIVE, AnyOrder
 from loger.data import split
 from loger.data.dataset import Dataset, Facts, Interactions
 from loger.data.demo import shop
@@ -58,7 +59,7 @@ class Additive:
 
     def __init__(self, graph, rules, weights) -> None:
         self.graph_, self.rules_, self.weights_ = graph, rules, np.asarray(weights, dtype=float)
-        self.search = PathSearch(graph, rules)
+        self.search = PathSearch(graph, rules, EXHAUSTIVE)
 
     def rescore(self, user, removed):
         graph = self.graph_.without(*zip(*removed, strict=True)) if removed else self.graph_
@@ -85,7 +86,7 @@ class Additive:
         return [self._best(*pair, n) for pair in zip(users.tolist(), items.tolist(), strict=True)]
 
     def _best(self, user, item, n):
-        every = self.search.every(user, [item]).of(0)
+        every = self.search.best(user, [item], AnyOrder()).of(0)
         return tuple(p.path for p in sorted(every, key=lambda p: -self.weights_[p.rule])[:n])
 
     def decompose(self, user, items):
@@ -384,9 +385,9 @@ def test_an_action_takes_with_it_what_is_known_from_it_alone(demo_shop):
 def test_random_paths_are_groundings_drawn_evenly(demo_shop):
     _, whole, rules = demo_shop
     graph = whole.graph
-    search = PathSearch(graph, rules)
+    search = PathSearch(graph, rules, EXHAUSTIVE)
     user = 3
-    found = search.every(user, np.arange(graph.n_items))
+    found = search.best(user, np.arange(graph.n_items), AnyOrder())
     sizes = np.diff(found.starts)
     item = int(np.argmax((sizes > 3) * (sizes < 30) * sizes))
     every = {p.path for p in found.of(item)}

@@ -80,6 +80,7 @@ def fill_bags(items, starts, entities, taken, excluded, draws, turns):  # type: 
     begins, weights = np.empty(len(entities), np.int64), np.empty(most, np.float32)
     read = held = 0
     for k in range(len(entities)):
+        # ``held`` rows are written so far, of at most ``most``: an excluded item takes none.
         first = starts[entities[k]]
         n, wanted = starts[entities[k] + 1] - first, taken[k]
         begins[k], lo = held, 0
@@ -122,6 +123,7 @@ def adam_rows(table, first, second, rows, owners, weights, gradient, rate):  # t
             square += g[j] * g[j]
         v = keep_2 * second[row] + new_2 * square / np.float32(d)
         second[row] = v
+        # One second moment per row: what a step costs is reading and writing rows.
         step = rate / (np.sqrt(v) + np.float32(1e-8))
         m, x = first[row], table[row]
         for j in range(d):
@@ -141,7 +143,7 @@ def order_of(rows):  # type: ignore[no-untyped-def]
     most = rows.max() if n > 0 else 0
     shift = 0
     while shift == 0 or most >> shift > 0:
-        ends = np.zeros(2049, dtype=np.int64)
+        ends = np.zeros(2049, dtype=np.int64)  # counts, then where each digit's IDs begin
         for k in range(n):
             ends[((rows[k] >> shift) & 2047) + 1] += 1
         for k in range(2048):

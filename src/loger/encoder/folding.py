@@ -63,21 +63,15 @@ def score_users(
     """
     asked = np.asarray(users, dtype=np.int64)
     with one_thread():  # also outside an engine: threads would slow down a single user
-        return _scored(encoder, graph, asked, walk, own)
-
-
-def _scored(
-    encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own | None
-) -> Floats:
-    if not folds_in(encoder):
-        return encoder.score_items(users)
-    assert isinstance(encoder, AdditiveEncoder)
-    histories = _histories(graph, users, walk)
-    if own is None:
-        return encoder.fold_in(histories)
-    scores = encoder.sums(_divided(graph, histories, walk))
-    scores += np.array(own, dtype=np.float32) @ encoder.own_parts
-    return scores
+        if not folds_in(encoder):
+            return encoder.score_items(asked)
+        assert isinstance(encoder, AdditiveEncoder)
+        histories = _histories(graph, asked, walk)
+        if own is None:
+            return encoder.fold_in(histories)
+        scores = encoder.sums(_divided(graph, histories, walk))
+        scores += np.array(own, dtype=np.float32) @ encoder.own_parts
+        return scores
 
 
 def folds_in(encoder: Encoder) -> bool:
@@ -93,21 +87,13 @@ def has_sums(encoder: Encoder) -> bool:
 def _histories(graph: Graph, users: NDArray[np.int64], walk: Walk | None) -> WeightedItems:
     """Users' items in a graph, with what each interaction counts."""
     owners, edges = history_edges(graph, users)
-    weights = _history_weights(graph, edges, walk)
+    weights: NDArray[np.floating] = np.ones(len(edges))
+    if walk is not None:
+        if walk.recency and graph.later is not None:
+            weights = (1.0 + graph.later[edges]) ** -walk.recency
+        strong = graph.relative_strengths(walk.strength)
+        weights = weights if strong is None else weights * strong[edges]
     return WeightedItems(owners, graph.rows.tails[edges] - graph.n_users, weights, len(users))
-
-
-def _history_weights(
-    graph: Graph, edges: NDArray[np.int64], walk: Walk | None
-) -> NDArray[np.floating]:
-    """What each interaction counts in its user's sum."""
-    out: NDArray[np.floating] = np.ones(len(edges))
-    if walk is None:
-        return out
-    if walk.recency and graph.later is not None:
-        out = (1.0 + graph.later[edges]) ** -walk.recency
-    strong = graph.relative_strengths(walk.strength)
-    return out if strong is None else out * strong[edges]
 
 
 def _divided(graph: Graph, histories: WeightedItems, walk: Walk | None) -> WeightedItems:

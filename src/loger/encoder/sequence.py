@@ -181,7 +181,9 @@ class Sequence:
         shapes["decays"] = (d,)
         for name, shape in shapes.items():
             if name not in state or state[name].shape != shape or state[name].dtype != np.float32:
-                raise LogerError(f"this isn't the state of a sequence encoder: {name} differs")
+                raise LogerError(
+                    f"this isn't the state of a sequence encoder: {name} differs; fit again"
+                )
         self._state = {name: np.asarray(state[name]).view() for name in sorted(state)}
         for array in self._state.values():
             array.flags.writeable = False

@@ -13,7 +13,7 @@ from loger.grounding.api import (
     take,
 )
 from loger.grounding.layout import Walk
-from loger.grounding.listing import count_paths, nth_paths, paths, sample_paths, strongest_paths
+from loger.grounding.listing import nth_paths, paths, strongest_paths
 from loger.grounding.reaching import COUNT, LOGWALK, MULTISET, SET, WALK, Formula
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Groundings",
     "Walk",
     "concat",
-    "count_paths",
     "ground",
     "logits",
     "near_items",
@@ -36,7 +35,6 @@ __all__ = [
     "reach_best",
     "reach_sizes",
     "reweighed",
-    "sample_paths",
     "strongest_paths",
     "take",
 ]

@@ -132,7 +132,7 @@ def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type
     back, back_end = segment(g, v, inverse(last, g.n_relations))
     arrive = arriving(g, weights, v, last)
     lo, hi = segment(home, u, r1)
-    if supports_itself(g, u, v, r1, r2, r3):
+    if supports_itself(g, u, v, r1, r2, r3):  # METHOD L2
         hi = lo
     begin = home.segment_starts[home.row_segments[u]]
     for e in range(lo, hi):

@@ -325,7 +325,7 @@ def reach_sizes(
     """
     asked = checked_users(graph, users)
     if len(np.unique(asked)) < len(asked) or (np.diff(asked) < 0).any():
-        raise LogerError("users must be distinct and ascending")
+        raise LogerError("users must be distinct and ascending; pass np.unique(users)")
     sizes = (engine or LocalEngine()).map(
         "measuring reach", _size_block, _blocks(asked), _search(graph, rules, None)
     )
@@ -359,7 +359,11 @@ def logits(
     and so have the items that the user has.
     """
     asked = checked_users(graph, users)
-    _check_formula(formula, len(rules))
+    if not len(formula.weights) == len(formula.scales) == len(rules):
+        raise LogerError(
+            f"a formula needs a weight and a scale for each of {len(rules)} rules, got "
+            f"{len(formula.weights)} and {len(formula.scales)}"
+        )
     search = _search(graph, rules, walk)
     shared, where = search._replace(formula=read_only(formula)), engine or LocalEngine()
     if isinstance(where, LocalEngine) and where.workers == 1:  # one array, which need not be copied
@@ -427,15 +431,6 @@ def _workspace(n_entities: int, n_items: int) -> Iterator[reaching.Workspace]:
         workspace = reaching.new_workspace(n_entities, n_items)
     yield workspace
     _workspaces.append((entities, items, workspace))
-
-
-def _check_formula(formula: Formula, n_rules: int) -> None:
-    """Refuse a formula without one weight and one scale per rule."""
-    if not len(formula.weights) == len(formula.scales) == n_rules:
-        raise LogerError(
-            f"a formula needs a weight and a scale for each of {n_rules} rules, got "
-            f"{len(formula.weights)} and {len(formula.scales)}"
-        )
 
 
 def checked_pairs(

@@ -203,7 +203,7 @@ def _choose(row, wanted, near, cells, space):  # type: ignore[no-untyped-def]
         k, (lo, hi) = wanted.most[rule], space.spans[rule]
         at = near.rows[row] * n_rules + rule
         near_lo, near_hi = near.starts[at], near.starts[at + 1]
-        if hi - lo + near_hi - near_lo <= k:
+        if hi - lo + near_hi - near_lo <= k:  # the rule reaches no more than it may keep
             for j in range(lo, hi):
                 n = _keep(cells.items[j], n, space)
             for j in range(near_lo, near_hi):
@@ -285,7 +285,7 @@ def choose_block(g, trie, weights, users, first_item, n_items, near, wanted):  #
         for j in range(n):
             ends[n_pairs + j + 1] = ends[n_pairs + j] + fired[j]
         free = ends[n_pairs : n_pairs + n].copy()
-        sizes[i] = n
+        sizes[i] = n  # rules fill the rows one by one, so rules ascend within a row
         n_pairs += n
         rules, found = _doubled(rules, ends[n_pairs]), _with_room(found, ends[n_pairs])
         _fill_all(i, near, cells, space, free, rules, found)

@@ -48,13 +48,13 @@ def read_only(struct: Struct) -> Struct:
     Everything that compiled code only reads is read-only, here as in shared memory. To numba that
     is one type, so each kernel is compiled once.
     """
-    return type(struct)(*(_view(x) if isinstance(x, np.ndarray) else x for x in struct))
 
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        out = array.view()
+        out.flags.writeable = False
+        return out
 
-def _view(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return type(struct)(*(view(x) if isinstance(x, np.ndarray) else x for x in struct))
 
 
 _layouts: WeakKeyDictionary[Graph, Layout] = WeakKeyDictionary()
@@ -75,7 +75,7 @@ def _new_layout(graph: Graph) -> Layout:
         return _without_dropped(known, graph) if len(graph.dropped) else known
     spans, weighted = word_spans(graph), weighted_relations(graph)
     bitmaps = segment_bitmaps(graph, spans, weighted)
-    flags = weighted, _derived_relations(graph)
+    flags = weighted, np.tile([r.derived for r in graph.relations], 2)
     degree_table, n = graph.degree_table, len(graph.relations)
     return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, *flags, n, graph.rows)
 
@@ -95,11 +95,6 @@ def weighted_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
         odd = np.logical_or.reduceat(graph.weights != 1, graph.segment_starts[:-1])
         out[graph.segment_relations[odd]] = True
     return out
-
-
-def _derived_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
-    """The relations and inverses that are made from the interactions; [2 · relations]."""
-    return np.tile(np.array([r.derived for r in graph.relations]), 2)
 
 
 def word_spans(graph: KnowledgeGraph) -> NDArray[np.int64]:

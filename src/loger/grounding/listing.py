@@ -1,4 +1,4 @@
-"""The paths themselves: all of a rule, some at random, or the strongest."""
+"""The paths themselves: all of a rule, those at some places, or the strongest."""
 
 from __future__ import annotations
 
@@ -8,35 +8,24 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import Graph, checked_ids
-from loger.grounding.api import checked_pairs
+from loger.grounding.api import checked_pairs, ground
 from loger.grounding.layout import Walk, layout, weights_of
-from loger.grounding.paths import each_path
 from loger.grounding.paths import nth_paths as _nth_paths
 from loger.grounding.paths import strongest_paths as _strongest_paths
 from loger.grounding.plans import compiled
 from loger.rules import Rule, RuleSet
 
 
-def count_paths(graph: Graph, rule: Rule, user: int, item: int) -> int:
-    """How many simple paths of one rule lead from a user to an item."""
-    return _listed(graph, rule, user, item, np.empty(0, dtype=np.int64))[0]
-
-
 def paths(graph: Graph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
     """All groundings of one rule for one pair, as entity ids; [paths, hops + 1], sorted."""
-    total = count_paths(graph, rule, user, item)
-    return _listed(graph, rule, user, item, np.arange(total))[1]
-
-
-def sample_paths(
-    graph: Graph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
-) -> NDArray[np.int32]:
-    """At most n groundings of one rule for one pair, uniformly and without repetition."""
-    total = count_paths(graph, rule, user, item)
-    wanted = np.sort(rng.choice(total, size=min(n, total), replace=False))
-    return _listed(graph, rule, user, item, wanted)[1]
+    rules = RuleSet((rule,))
+    n = int(ground(graph, rules, user, item, engine=LocalEngine(1)).counts.sum())
+    pairs = np.full(n, user), np.full(n, item)
+    every = nth_paths(graph, rules, np.zeros(n, dtype=np.int64), *pairs, np.arange(n))
+    return every[:, : len(rule) + 1]
 
 
 def nth_paths(
@@ -127,17 +116,3 @@ def queries(
         raise LogerError(f"a rule is needed for each of {len(u)} pairs, got {len(which)}")
     entities = v.astype(np.int64) + graph.n_users
     return u.astype(np.int64), entities, compiled(graph, rules).table[which]
-
-
-def _listed(
-    graph: Graph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
-) -> tuple[int, NDArray[np.int32]]:
-    """How many groundings were looked at, all if none is wanted, and those at wanted places."""
-    (u,), (v,), (relations,) = queries(graph, RuleSet((rule,)), 0, user, item)
-    nodes = np.empty((len(wanted), len(rule) + 1), dtype=np.int32)
-    nodes[:, 0], nodes[:, -1] = u, v
-    middle, nothing = np.empty((len(wanted), 2), dtype=np.int32), np.empty(0)
-    weights = weights_of(graph, None)
-    seen = each_path(layout(graph), weights, u, v, relations, -1, wanted, middle, nothing)
-    nodes[:, 1:-1] = middle[:, : len(rule) - 1]
-    return int(seen), nodes

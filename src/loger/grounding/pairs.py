@@ -103,6 +103,7 @@ def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untype
                 if weighted:
                     hops.weight[n] = leave(g, weights, b, last) * arrive * fact(own, facts, e)
                 n += 1
+    # Number the noted entities by the place of their bit, so that arrays need room only for them.
     total = 0
     for k in range(len(hops.noted)):
         hops.before[k] = total
@@ -117,6 +118,7 @@ def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untype
         hops.head[place] = i
         hops.depth[place] += 1
         crowd += hops.depth[place]
+    # m notes at an entity add m(m+1)/2, so 2·crowd/n is about how many a note shares it with.
     together = 2 * crowd > CROWDED * n
     if together:
         hops.hit[:total] = False
@@ -153,7 +155,7 @@ def _arrive(plan, prefix, b, w, hops):  # type: ignore[no-untyped-def]
     place = np.int64(_place(hops, b))
     base = place * plan.stride
     weighted = len(hops.xw) > 0
-    if not hops.hit[place]:
+    if not hops.hit[place]:  # x is reset here, not everywhere: most places are never hit
         hops.hit[place] = True
         for p in range(plan.stride):
             hops.x[base + p] = 0
@@ -207,6 +209,7 @@ def _through(g, plan, weights, u, fade, r1, a, origin, together, w1, items, hops
         else:
             first, end = g.word_spans[r2]
             for k in range(end - first):
+                # 64 entities at once; then each set bit, from the lowest.
                 word = g.bitmaps[at + k] & hops.noted[first + k]
                 while word != np.uint64(0):
                     b = ((first + k) << 6) + lowest(word)
@@ -260,7 +263,7 @@ def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     else:
         for k in range(end - first):
             n += popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
-        if first <= u >> 6 < end:
+        if first <= u >> 6 < end:  # u has been counted with its word
             both = g.bitmaps[at + (u >> 6) - first] & g.bitmaps[big + (u >> 6) - first]
             n -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
     if weighted:
@@ -373,7 +376,7 @@ def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     weighted = len(weights.leave) > 0
     n, weight = np.int64(0), 0.0
     i, end = g.segment_starts[q], g.segment_starts[q + 1]
-    if s == q and not weighted and not has_origins:
+    if s == q and not weighted and not has_origins:  # every neighbour but u leads out and home
         at = first_at_least(g.tails, i, end, u)
         return end - i - (1 if at < end and g.tails[at] == u else 0), weight
     out, last = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
@@ -410,7 +413,7 @@ def _meet_directly(g, plan, weights, fade, s, prefix, items, hops, out, outw):  
         at, end = g.segment_starts[q], g.segment_starts[q + 1]
         for i in range(lo, hi):
             a = home.tails[i]
-            at = first_at_least(g.tails, at, end, a)
+            at = first_at_least(g.tails, at, end, a)  # both ascend, so it never goes back
             if at == end:
                 break
             if g.tails[at] != a or (has_origins and home.origins[i] == items[pair]):
@@ -443,6 +446,7 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
     """
     weighted = len(weights.leave) > 0
     n_entities = len(g.indptr) - 1
+    # Made once for the block, with room for its largest user.
     room, big_room = _most_notes(g, starts, items)
     places = min(room, n_entities)
     hops = LastHops(

@@ -204,7 +204,7 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
                 b, x = tails[e], w * facts[e] if of_facts else w
                 if b == avoid or x == 0.0:
                     continue
-                if amounts[b] == 0.0:
+                if amounts[b] == 0.0:  # the first walk that comes here
                     entities[size] = b
                     size += 1
                 amounts[b] += x
@@ -272,7 +272,7 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, w
     degrees, first = g.degrees, g.degree_starts[inverse(last, g.n_relations)] + first_item
     n = 0
     for word in range(len(touched)):
-        bits = touched[word]
+        bits = touched[word]  # the items that were reached, without a look at the others
         touched[word] = 0
         while bits != 0:
             v = (word << 6) + lowest(bits)
@@ -280,6 +280,7 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, w
             items[n], values[n] = v, amounts[v]
             amounts[v] = 0.0
             n += 1
+        # A word may add 64 items, so they are added up while there is still room for those.
         if n > len(items) - 64 or word == len(touched) - 1:
             for k in range(n):
                 x = values[k]
@@ -357,6 +358,8 @@ def logit_block(g, trie, weights, spans, formula, users, first_item, work, out):
                     )
                     _leave_all(two, m)
                 _leave_all(one, n)
+        # Items that the user has an edge to could be inner nodes of their own paths: ``ground``
+        # scores them.
         for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:
             if first_item <= v < first_item + out.shape[1]:
                 work.above[v - first_item] = work.below[v - first_item] = 0.0

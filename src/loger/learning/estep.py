@@ -61,10 +61,13 @@ def select_hidden(
     """
     owners, items, _ = propose_hidden(ranker, HIDDEN, engine, users)
     n_hidden = len(owners)
+    # Owners ascend, and each one's items come best first: this is an item's place in its list.
     kept = np.arange(len(owners)) - np.searchsorted(owners, owners) < max_hidden
     owners, items = owners[kept], items[kept]
     groundings = ranker.logic.ground(ranker.logic_graph, owners, items, engine)
     logits = ranker.logic.pair_logits(ranker.logic_graph, groundings)
+    # τ is compared with the logic's p itself, as in the paper. What a pair weighs is another
+    # question: p at even odds would make H⁺ weigh several times what it can contain.
     good = (np.diff(groundings.indptr) > 0) & (expit(logits) >= tau)
     weights = calibration(logits[good]).astype(np.float32)
     # H⁺ never outweighs the real interactions.

@@ -83,6 +83,7 @@ class Lists:
         """Both, where the others count as much as ``labels`` users with one hit."""
         from scipy.sparse import csr_array, vstack
 
+        # Both lists' weights add up to 1; so do these.
         share = self.labels / (self.labels + labels)
         return Lists(
             csr_array(vstack([self.columns, others.columns], format="csr")),
@@ -208,7 +209,7 @@ def expected(taught: Lists, c: float) -> Lists:
     assert taught.beliefs is not None
     z, starts = c * taught.beliefs, taught.starts
     owner = np.repeat(np.arange(len(taught)), np.diff(starts))
-    highest = np.full(len(taught), -np.inf)
+    highest = np.full(len(taught), -np.inf)  # subtracted, so that exp can't overflow
     np.maximum.at(highest, owner, z)
     t = np.exp(z - highest[owner])
     t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
@@ -243,6 +244,7 @@ def cross_validated(
     users' candidates and the learned weights. Returns [teacher weights, users].
     """
     labels, taught = objective.labels, objective.taught
+    # Users' numbers say nothing about their labels, so every fifth is as good as a random fifth.
     fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(teacher_weights), len(labels)))
     for k in range(min(FOLDS, len(labels))):
         known, new = labels.of_users(fold != k), labels.of_users(fold == k)

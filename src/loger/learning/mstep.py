@@ -64,13 +64,14 @@ def pseudo_m_step(problem: Problem, start: FittedLogic | None) -> MStep:
     rows, items = history(whole(ranker.graph), some)
     hidden_users, hidden_items, q = hidden_pairs(problem, ranker)
     u, v = np.concatenate([some[rows], hidden_users]), np.concatenate([items, hidden_items])
-    targets = np.concatenate([np.ones(len(items)), q])
+    targets = np.concatenate([np.ones(len(items)), q])  # what is observed is true, H has q
     found = draft.logic.ground(ranker.logic_graph, u, v, engine)
     logic = draft.logic
     if uses_strength(logic.feature) and start is None:
         logic = replace(logic, scales=typical_strengths(found))
     phi, prior = features(found, logic.feature, logic.scales), additive(logic.feature)
 
+    # Scaled up to all users, the penalty comes out as λ.
     def objective(w: Doubles) -> tuple[float, Doubles]:
         return pseudo_likelihood(w, phi, targets, config.l2 / each, prior)
 
@@ -88,6 +89,7 @@ def pseudo_m_step(problem: Problem, start: FittedLogic | None) -> MStep:
     )
     entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
     fitted = problem.calibrated(FittedLogic(logic, draft.fusion))
+    # In logits, the encoder weighs what its calibration makes of it: logit q = a·s + b.
     fusion = replace(fitted.fusion, encoder_weight=fitted.fusion.calibration.slope)
     before, after = (each * (objective(x)[0] + entropy) for x in (first, w))
     return MStep(replace(fitted, fusion=fusion), before, after)
@@ -199,9 +201,11 @@ def solve(
         encoder = start.fusion.encoder_weight * objective.unit
         first[width : width + 2] = start.logic.popularity, encoder
     most = np.inf if max_encoder is None else max_encoder * objective.unit
-    first[width + 1] = min(first[width + 1], most)
+    first[width + 1] = min(first[width + 1], most)  # L-BFGS-B starts within its bounds
     w = objective.best(first, most)
     weight = float(w[width + 1]) / objective.unit
+    # The objective has a weight for each term; ``Fusion`` has one for the whole encoder, relative
+    # to which items' own parts count and the sequence encoder has its share.
     if len(w) > width + 2 + bool(objective.sequence_unit):  # items' own parts are learned too
         own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
     if objective.sequence_unit:
@@ -244,6 +248,7 @@ def listwise_of(problem: Problem, pool: Pool, start: FittedLogic | None) -> List
     def lists(part: Pool) -> Lists:
         items = part.found.items
         popular = np.zeros(len(items)) if popularity is None else popularity[items]
+        # Without the encoder, a column of zeros keeps the places of the other parameters.
         encoder = part.encoder * ((config.fusion != "logic") / unit)
         z = [] if part.sequence is None else [part.sequence / sequence_unit]
         own = [] if own_parts is None else list(own_parts[:, items])

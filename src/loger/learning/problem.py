@@ -95,7 +95,9 @@ class Problem:
         from scipy.sparse import csr_array  # slow to import, and only a fit needs it
 
         if not len(rules):
-            raise LogerError("no rules were given, so there are no weights to learn")
+            raise LogerError(
+                "no rules were given, so there are no weights to learn; mine some first"
+            )
         self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
         self.logic_graph, self.checkpoint = logic_graph or graph, checkpoint
         self.sequence = sequence
@@ -110,6 +112,7 @@ class Problem:
         self.few = few and config.likelihood == "listwise" and not config.rounds
         """Whether too few users have labels to spare any for comparing. Then all of them teach, and
         cross-validation chooses."""
+        # The others compare settings and rounds, by labels that no weight has been fitted to.
         cut = min(FIT_USERS, int(np.ceil((1.0 if self.few else 0.6) * len(order))))
         enough = self.enough(order, FIT_PAIRS)
         self.fit_users = np.sort(order[: min(cut, enough)])
@@ -186,7 +189,8 @@ class Problem:
         pairs = pairs or self.labelled_pairs(fitted)
         config, labels = self.config, pairs.held_out
         groundings = fitted.logic.ground(self.logic_graph, pairs.users, pairs.items, self.engine)
-        weights = np.where(labels, 1.0, config.negatives)  # how many pairs each one represents
+        # One negative is drawn for each held-out pair, and stands for ``negatives`` of them.
+        weights = np.where(labels, 1.0, config.negatives)
         q = fit_calibration(pairs.scores, labels, weights)
         fusion = replace(fitted.fusion, calibration=q)
         if not additive(config.feature) or config.likelihood == "pseudo":

@@ -4,15 +4,16 @@ relations help, and how much the encoder may contribute (METHOD 11)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from loger.config import with_setting
 from loger.encoder.sequence import Sequence as SequenceEncoder
+from loger.errors import UnknownNameError
 from loger.graph.arrays import Doubles
+from loger.grounding import Walk
 from loger.learning.em import EM, interval
 from loger.learning.fitted import FittedLogic, Round
 from loger.learning.listwise import Lists, cross_validated
@@ -74,7 +75,7 @@ def tuned(
             fitted = first if em is best else start(em)
             results.append((fitted.trace[0].ndcg, em, fitted))
             tried.append((name, value, fitted.trace[0].ndcg))
-        _, best, first = max(results, key=lambda row: row[0])
+        _, best, first = max(results, key=lambda row: row[0])  # of equals, the first that was tried
     return best, first, tried
 
 
@@ -104,6 +105,16 @@ def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> E
     if replace(settings, walk=best.config.walk) != best.config:
         return problem(settings)
     return best.with_walk(settings.walk)
+
+
+def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:
+    """The settings with one of them, or of their walk, changed."""
+    of_walk, known = ([f.name for f in fields(kind)] for kind in (Walk, EMConfig))
+    if name in of_walk:
+        return replace(config, walk=replace(config.walk, **{name: value}))
+    if name not in known:
+        raise UnknownNameError("setting", name, [*known, *of_walk])
+    return replace(config, **{name: value})
 
 
 def cross_validated_ndcg(em: EM, derived: bool = True) -> Doubles:
@@ -262,7 +273,8 @@ def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> li
     free = em.candidates.best_weights(pool)
     objective = listwise_of(em, pool, free.fitted)
     steps, nearest = {1.0: free}, free.fitted
-    for share in sorted({*shares} - {1.0}, reverse=True):  # each starts from its neighbour
+    # From the best weight downwards: each solution is near the one before it.
+    for share in sorted({*shares} - {1.0}, reverse=True):
         most = share * free.fitted.fusion.encoder_weight
         steps[share] = solve(em, objective, nearest, most)
         nearest = steps[share].fitted

@@ -20,6 +20,7 @@ def softmax_lists(w, data, indices, indptr, dense, starts, mass, hits, weight, z
         lo, hi = starts[k], starts[k + 1]
         if mass[k] == 0.0:
             continue
+        # 1. The scores, and the highest, which is subtracted so that exp can't overflow.
         highest = -np.inf
         for i in range(lo, hi):
             x = 0.0
@@ -29,12 +30,14 @@ def softmax_lists(w, data, indices, indptr, dense, starts, mass, hits, weight, z
                 x += w[width + c] * dense[c, i]
             z[i] = x
             highest = max(highest, x)
+        # 2. log Σ exp, which all hits of the user share: mass is the sum of their weights.
         total = 0.0
         share = np.empty(hi - lo)
         for i in range(lo, hi):
             share[i - lo] = np.exp(z[i] - highest)
             total += share[i - lo]
         value -= mass[k] * (highest + np.log(total))
+        # 3. Its gradient: every candidate is pushed down by its probability.
         for i in range(lo, hi):
             share[i - lo] *= -mass[k] / total
             pull = share[i - lo]
@@ -45,6 +48,7 @@ def softmax_lists(w, data, indices, indptr, dense, starts, mass, hits, weight, z
             for i in range(lo, hi):
                 pulled += share[i - lo] * dense[c, i]
             gradient[width + c] += pulled
+    # 4. The hits themselves are pulled up by their weights.
     for h in range(len(hits)):
         i = hits[h]
         value += weight[h] * z[i]

@@ -200,7 +200,9 @@ def mine(
     heads, relations, tails = graph.triples()
     users, items = (x[relations == INTERACTION] for x in (heads, tails - graph.n_users))
     if not len(users):
-        raise LogerError("the graph has no interactions, so there are no rules to mine")
+        raise LogerError(
+            "the graph has no interactions, so there are no rules to mine; add what users did"
+        )
     config = config.for_pairs(len(users))
     assert config.min_support is not None
     least = max(config.min_support, SUPPORT_SHARE * len(users))

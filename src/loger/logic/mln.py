@@ -126,6 +126,8 @@ def listwise(
     from scipy.sparse import csr_array  # slow to import, and only a fit needs it
 
     x = csr_array(phi)
+    # The kernel adds to ``gradient`` and keeps its scores in ``z``; both are made here, so that
+    # it allocates nothing that grows with the candidates of all users.
     gradient, z = np.zeros(len(parameters)), np.empty(x.shape[0])
     dense = np.empty((0, len(z))) if dense is None else dense
     value: float = softmax_lists(
@@ -191,6 +193,7 @@ def typical_strengths(found: Groundings) -> Doubles:
     out = np.ones(found.n_rules)
     kind = np.uint16 if found.n_rules < 1 << 16 else np.int64  # NumPy sorts 16 bits by radix
     order = np.argsort(found.rules.astype(kind), kind="stable")
+    # The upper median, a strength that occurs: np.median would take a mean of two.
     ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
     for rule, (lo, hi) in enumerate(pairwise(ends.tolist())):
         if hi > lo:

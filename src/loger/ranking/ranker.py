@@ -12,7 +12,7 @@ Recommendations, explanations, what-if questions, evaluation and EM all use a ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -65,11 +65,6 @@ class Fusion:
         """Whether the encoder's score is a part of S."""
         return self.kind != "logic"
 
-    @property
-    def weighs_encoder(self) -> bool:
-        """Whether the encoder's score can change S: a fit may give it the weight 0."""
-        return self.kind == "sum" or (self.kind == "logit" and self.encoder_weight != 0)
-
     def parts(
         self, logit: NDArray[np.floating], s: NDArray[np.floating]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -81,13 +76,19 @@ class Fusion:
         # The weight takes the type of s, so that float32 scores stay float32.
         return s.dtype.type(self.encoder_weight) * s, logit
 
-    def total(self, logit: Floats, s: Floats) -> Floats:
-        """S of all items, [users, items], written over ``logit``."""
+    def total(self, logit: Floats, encoder: Callable[[], Floats]) -> Floats:
+        """S of all items, [users, items], written over ``logit``.
+
+        ``encoder`` computes s, a fifth of a list's time for a large catalogue. It isn't called if
+        the encoder can't change S: a fit may give it the weight 0.
+        """
+        if self.kind == "logic" or (self.kind == "logit" and not self.encoder_weight):
+            return logit
         # User by user, so that what is made on the way stays in the cache: for a large catalogue,
         # arrays of all users cost several times the sums themselves.
-        for of_user, s_of_user in zip(logit, s, strict=True):
-            encoder, logic = self.parts(of_user, s_of_user)
-            np.add(logic, encoder, out=of_user, casting="same_kind")
+        for of_user, s in zip(logit, encoder(), strict=True):
+            by_encoder, by_logic = self.parts(of_user, s)
+            np.add(by_logic, by_encoder, out=of_user, casting="same_kind")
         return logit
 
 
@@ -143,8 +144,7 @@ class Scores:
 
     @cached_property
     def encoder(self) -> Floats:
-        """The encoders' own scores e; [users, items]. They are computed when they are first needed,
-        because for a large catalogue they cost a fifth of a list."""
+        """The encoders' own scores e, computed when they are first needed; [users, items]."""
         return self.ranker.encoder_scores(self.users)
 
     def best(self, k: int) -> TopItems:
@@ -259,12 +259,9 @@ class Ranker:
 
     def score(self, users: ArrayLike) -> Floats:
         """S of all items for a block of users, -inf for what they have; [users, items]."""
-        block = np.asarray(users, dtype=np.int64)
-        total = self.logic.logits(self.logic_graph, block, observed=False)
-        if self.fusion.weighs_encoder:
-            total = self.fusion.total(total, self.encoder_scores(block))
-        total[barred(self.graph, block)] = -np.inf
-        return total
+        scores = self.scores(users, observed=False)
+        scores.total[barred(self.graph, scores.users)] = -np.inf
+        return scores.total
 
     def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
         """S and s of all items for a block of users, distinct and ascending.
@@ -273,10 +270,8 @@ class Ranker:
         since such items must be scored as if they were new (METHOD L2), and enough to recommend.
         """
         block = np.asarray(users, dtype=np.int64)
-        logit = self.logic.logits(self.logic_graph, block, observed=observed)
-        scores = Scores(self, block, logit)
-        if self.fusion.weighs_encoder:
-            self.fusion.total(logit, scores.encoder)  # in place
+        scores = Scores(self, block, self.logic.logits(self.logic_graph, block, observed=observed))
+        self.fusion.total(scores.total, lambda: scores.encoder)  # over the logits
         return scores
 
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:

@@ -21,20 +21,17 @@ from loger.engine import LocalEngine
 from loger.engine.settings import ANY
 from loger.errors import LogerError
 from loger.graph import (
-    INTERACTION,
     Graph,
     KnowledgeGraph,
     Path,
-    UserView,
     checked_ids,
     checked_users,
     gather,
-    history_edges,
     whole,
 )
 from loger.graph.arrays import Ids
 from loger.grounding import Walk, ground, nth_paths
-from loger.grounding.layout import layout
+from loger.grounding.layout import layout, weights_of
 from loger.grounding.paths import continuations, leads, sets_out
 from loger.grounding.plans import Tree, compiled
 from loger.rules import MAX_HOPS, RuleSet
@@ -84,9 +81,6 @@ class SearchConfig:
 ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=10, restrict="nothing")
 """The paper's search, which checks for the user's best rules and the item only at the end."""
 
-EXHAUSTIVE = SearchConfig(branch=None, width=None, best_rules=None)
-"""All paths, in the order of the scorer."""
-
 
 class StepScorer(Protocol):
     """Scores hops, and remembers the hops before them as it needs."""
@@ -105,20 +99,6 @@ class StepScorer(Protocol):
     def advance(self, state: Any, rows: Ids, relations: Ids, entities: Ids) -> Any:
         """The state after these hops, one row for each."""
         ...
-
-
-class AnyOrder:
-    """A scorer that rates all hops the same, so that paths come in the order of rules and IDs."""
-
-    def begin(self, user: int) -> None:
-        """Nothing to remember."""
-
-    def step_scores(self, state: None, rows: Ids, relations: Ids, entities: Ids) -> Reals:
-        """0 for each."""
-        return np.zeros(len(rows))
-
-    def advance(self, state: None, rows: Ids, relations: Ids, entities: Ids) -> None:
-        """Nothing to remember."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +155,7 @@ class PathSearch:
         self,
         user: int,
         items: ArrayLike,
-        scorer: StepScorer | None = None,
+        scorer: StepScorer,
         importance: ArrayLike | None = None,
     ) -> Found:
         """The paths from a user to items that the beam finds, best first by the scorer.
@@ -188,24 +168,17 @@ class PathSearch:
                 or less are followed only for items that the others don't reach.
         """
         user, ends = self._checked(user, items)
-        scorer = scorer or AnyOrder()
         followed = self.followed(importance)
         if self.config.restrict == "nothing":
             return self._unrestricted(user, ends, scorer, set(followed.tolist()))
         tree = self._pruned(followed)
         targets = np.arange(len(ends))
-        found = self._beam(tree, user, ends, targets, scorer, self.config)
+        found = self._beam(tree, user, ends, targets, scorer)
         left = np.flatnonzero(np.diff(found.starts) == 0)
         if tree is not self._tree and len(left):
-            more = self._beam(self._tree, user, ends, left, scorer, self.config)
+            more = self._beam(self._tree, user, ends, left, scorer)
             found = _sorted(self.rules, len(ends), [_parts(found), _parts(more)])
         return found
-
-    def every(self, user: int, items: ArrayLike) -> Found:
-        """All paths from a user to items, the same as ``grounding.paths`` of all rules."""
-        user, ends = self._checked(user, items)
-        targets = np.arange(len(ends))
-        return self._beam(self._tree, user, ends, targets, AnyOrder(), EXHAUSTIVE)
 
     def followed(self, importance: ArrayLike | None = None) -> Ids:
         """The places of the user's best rules, most important first; all if none has a positive
@@ -248,10 +221,9 @@ class PathSearch:
         items: Ids,
         targets: Ids,
         scorer: StepScorer,
-        config: SearchConfig,
     ) -> Found:
         """Extend the paths to all targets hop by hop, keeping the best of each."""
-        n = len(targets)
+        n, config = len(targets), self.config
         trail = np.full((n, MAX_HOPS + 1), -1, dtype=np.int64)
         trail[:, 0] = user
         nodes, totals = np.zeros(n, dtype=np.int64), np.zeros(n)
@@ -333,40 +305,32 @@ class PathSearch:
 
 
 def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64]:
-    """The strength of each path; those of a pair and a rule add up to that of ``ground``."""
-    table, starts = graph.degree_table
+    """The strength of each path of one user; those of a pair and a rule add up to that of
+    ``ground``."""
+    g, weights = layout(graph), weights_of(graph, walk)
     relations = compiled(graph, found.rules).table[found.places]
     lengths, n = (relations >= 0).sum(axis=1), len(graph.relations)
-    leave = np.full(2 * n, walk.fact)
-    leave[INTERACTION], leave[INTERACTION + n] = walk.user, walk.item
     out = np.ones(len(found))
+
+    def worth(row: Ids, relation: Ids, entity: Ids) -> NDArray[np.float64]:
+        degrees = g.degrees[g.degree_starts[relation] + entity]
+        powers: NDArray[np.float64] = weights.powers[row, degrees]
+        return powers
+
     for hop in range(MAX_HOPS):
         on = np.flatnonzero(lengths > hop)
         r, h, t = relations[on, hop], found.entities[on, hop], found.entities[on, hop + 1]
         last = lengths[on] == hop + 1
-        power = np.where(last | (hop > 0), leave[r], walk.first)
-        out[on] *= table[starts[r] + h] ** -power
-        back = np.where(r >= n, r - n, r + n)
-        power = np.where(last, np.where(r == INTERACTION, walk.popular, walk.arrive), 0.0)
-        out[on] *= table[starts[back] + t] ** -power
-    strong = graph.relative_strengths(walk.strength)
-    fades = walk.recency and graph.later is not None
-    if len(found) and (fades or strong is not None):
-        own = np.flatnonzero(relations[:, 0] == INTERACTION)
-        user = int(found.entities[0, 0])
-        _, edges = history_edges(graph, user)
-        at = np.searchsorted(graph.rows.tails[edges], found.entities[own, 1])
-        if fades and graph.later is not None:
-            out[own] *= (1.0 + graph.later[edges[at]]) ** -walk.recency
-        if strong is not None:
-            out[own] *= strong[edges[at]]
-    if len(found) and fades and graph.later is not None:
-        user = int(found.entities[0, 0])
-        for relation in (graph.base if isinstance(graph, UserView) else graph).timed_behaviours:
-            own = np.flatnonzero(relations[:, 0] == relation)
-            tails = found.entities[own, 1].tolist()
-            edges = np.array([graph.rows.edge(user, relation, t) for t in tails], dtype=np.int64)
-            out[own] *= (1.0 + graph.later[edges]) ** -walk.recency
+        out[on] *= worth(np.where(last | (hop > 0), weights.leave[r], weights.first[r]), r, h)
+        inverse = np.where(r >= n, r - n, r + n)
+        out[on] *= np.where(last, worth(weights.into[r], inverse, t), 1.0)
+    longer = np.flatnonzero(lengths > 1)
+    if weights.edges.shape[1] and len(longer):
+        first = zip(
+            *found.entities[longer, :2].T.tolist(), relations[longer, 0].tolist(), strict=True
+        )
+        edges = np.array([graph.rows.edge(user, r, to) for user, to, r in first])
+        out[longer] *= weights.edges[weights.fades[relations[longer, 1]], edges]
     return out
 
 
