@@ -1,7 +1,7 @@
 """What each published setting of ``paper-literal``'s encoder costs, one change at a time.
 
-    python benchmarks/literal.py amazon-beauty                   # 150,000 steps each; 80 minutes
-    python benchmarks/literal.py amazon-beauty --steps 15000     # a tenth of them
+    python benchmarks/literal.py amazon-beauty                # 150,000 steps each; 80 minutes
+    python benchmarks/literal.py amazon-beauty --epochs 3     # a tenth of them
 
 Each row is the published encoder with one setting as ``paper`` has it, trained on train and ranked
 alone on validation. docs/tables/literal-SET.json is written after each row.
@@ -10,7 +10,6 @@ alone on validation. docs/tables/literal-SET.json is written after each row.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -21,7 +20,7 @@ from loger.config import LOGERConfig
 from loger.data import load, split
 from loger.encoder import TransE
 from loger.evaluation.evaluate import evaluate
-from tables import COMMIT, TABLES
+from tables import COMMIT, store
 from where import DATA
 
 LITERAL, PAPER = LOGERConfig.paper_literal().encoder, LOGERConfig.paper().encoder
@@ -40,7 +39,7 @@ FORMATS = ["", ".2f", ".2f", ".2f", ".1f"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="a shared set")
-    parser.add_argument("--epochs", type=int, default=LITERAL.epochs, help="of 5,000 steps")
+    parser.add_argument("--epochs", type=int, default=LITERAL.epochs)
     options = parser.parse_args()
     parts, rows = split(load(DATA / options.data)), list[list[object]]()
     for what, config in ROWS.items():
@@ -55,20 +54,13 @@ def main() -> None:
         figures.append(sampled.mean(alone.name, "ndcg"))
         rows.append([what, *(100 * figure for figure in figures), minutes])
         print(rows[-1], flush=True)
-        table = {
-            "command": shlex.join(["python", *sys.argv]),
-            "seeds": [0],
-            "commit": COMMIT,
-            "machine": "one of two shared cores; minutes are processor time",
-            "columns": [
-                f"{options.data}, validation, {options.steps:,} steps",
-                "NDCG, full", "Recall, full", "NDCG, sampled-100", "minutes",
-            ],
-            "formats": FORMATS,
-            "rows": rows,
-        }  # fmt: skip
-        out = TABLES / f"literal-{options.data}.json"
-        out.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        columns = [
+            f"{options.data}, validation, {options.epochs} epochs",
+            "NDCG, full", "Recall, full", "NDCG, sampled-100", "minutes",
+        ]  # fmt: skip
+        command = shlex.join(["python", *sys.argv])
+        name = f"literal-{options.data}"
+        store(name, columns, FORMATS, rows, command=command, seeds=[0], commit=COMMIT)
 
 
 if __name__ == "__main__":

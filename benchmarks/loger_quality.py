@@ -182,8 +182,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     }  # fmt: skip
     protocols: tuple[Protocol, ...] = ("full", "sampled-100") if variant in ENCODERS else ("full",)
     for protocol in protocols:
-        candidates = out / f"{name}.candidates.parquet" if protocol != "full" else None
-        report = evaluate(models, parts, protocol=protocol, candidates=candidates)
+        report = evaluate(models, parts, protocol=protocol)
         for m in models:
             label = ENCODERS[variant] if m.name == "encoder" else m.name
             values = report.values[m.name]

@@ -11,7 +11,7 @@ from loger.baselines.lightgcn import flowed, normalized, softmax_loss
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.metrics.grid_search import _on_validation
+from loger.evaluation.evaluate import evaluate
 from loger.recommender import part_matrix
 
 PARTS = split(shop(users=40, items=60).dataset)
@@ -100,7 +100,9 @@ def test_it_learns(monkeypatch):
     settings = {"dimension": 16, "batch": 256}
     parts = split(shop(users=150, items=80).dataset)
     one, more = (LightGCN(epochs=n, **settings).fit(parts) for n in (1, 20))
-    before, after = (_on_validation(m, parts, 10, "ndcg", None) for m in (one, more))
+    before, after = (
+        evaluate([m], parts, "validation", samples=10).mean(m.name, "ndcg") for m in (one, more)
+    )
     assert after > 1.2 * before
 
 

@@ -83,35 +83,29 @@ def test_demo_shows_three_people_with_paths_between_them_and_the_items(
             assert item["reasons"]
             totals = [reason["total"] for reason in item["reasons"]]
             assert totals == sorted(totals, reverse=True) and totals[-1] > 0
-            paths = [one["example"] for reason in item["reasons"] for one in reason["told"]]
-            assert any(paths)
-            for path in filter(None, paths):
-                assert path.startswith(person["name"])
-                assert path.endswith(item["label"])
+            evidence = [one for reason in item["reasons"] for one in reason["evidence"]]
+            paths = [path["entities"] for one in evidence for path in one["paths"]]
+            assert paths
+            for path in paths:
+                assert path[0]["label"] == person["name"]
+                assert path[-1]["label"] == item["label"]
 
 
 def test_what_the_demo_marks_as_the_true_cause_is_the_planted_path(shown: tuple[Path, Any]) -> None:
     made = shop(0)
     words, events = made.dataset.vocabulary, made.dataset.interactions
     items = [item for person in shown[1]["people"] for item in person["items"]]
-    marked = [
-        (item, one)
-        for item in items
-        for reason in item["reasons"]
-        for one in reason["told"]
-        if one["true_cause"]
-    ]
+    marked = [(i, reason) for i in items for reason in i["reasons"] if reason["true_cause"]]
     assert marked
-    for item, one in marked:
+    for item, reason in marked:
         user, target = words.id("user", item["user"]), words.id("item", item["item"])
         its = (events.users == user) & (events.items == target - made.dataset.n_users)
-        path, people = made.paths[np.flatnonzero(its)[0]], words.span("user")
-        # Nobody else is named: another person on the path is "someone".
-        planted = [
-            "someone" if k and entity in people else words.labels[entity]
-            for k, entity in enumerate(path)
-        ]
-        assert planted and all(label in one["example"] for label in planted)
+        row = np.flatnonzero(its)[0]
+        entity = words.names[made.paths[row][1]]
+        assert entity in {one["entity"]["name"] for one in reason["members"] or [reason]}
+        rules = {one["rule"] for one in reason["evidence"]}
+        planted = made.planted[made.causes[row]]
+        assert any(all(relation in rule for relation in planted) for rule in rules)
 
 
 def test_demo_reaches_what_is_bought_later_far_better_than_chance(

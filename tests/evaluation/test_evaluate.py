@@ -14,7 +14,7 @@ import pytest
 from loger.baselines import EASE, MostPop, P3alpha
 from loger.data import Split, split
 from loger.data.demo import shop
-from loger.errors import DataError, LogerError, UnknownNameError
+from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.evaluate import evaluate, fit_summary, sampled_candidates
 from loger.metrics.grid_search import tune
 from loger.metrics.report import METRICS
@@ -154,18 +154,16 @@ def test_values_equal_a_slow_evaluation(report):
         assert report.values["P3α"]["precision"][row] == pytest.approx(found / 10)
 
 
-def test_candidates_are_written_once_and_shared(tmp_path):
-    file = tmp_path / "candidates.parquet"
+def test_given_candidates_are_ranked_instead_of_drawn_ones():
     models = [MostPop().fit(parts()), EASE().fit(parts())]
-    both = evaluate(models, parts(), protocol="sampled-100", candidates=file, seed=1, samples=10)
-    written = file.read_bytes()
-    # Another seed would draw others; the file is there, so these are read.
-    one = evaluate(models[1:], parts(), protocol="sampled-100", candidates=file, seed=2, samples=10)
-    assert file.read_bytes() == written
-    assert (one.values["EASE^R"]["ndcg"] == both.values["EASE^R"]["ndcg"]).all()
+    both = evaluate(models, parts(), protocol="sampled-100", seed=1, samples=10)
     drawn = sampled_candidates(parts(), "test", seed=1)
-    read = sampled_candidates(parts(), "test", file)
-    assert abs(drawn - read).sum() == 0
+    # Another seed would draw others.
+    given = {"protocol": "sampled-100", "candidates": drawn, "seed": 2, "samples": 10}
+    one = evaluate(models[1:], parts(), **given)
+    assert (one.values["EASE^R"]["ndcg"] == both.values["EASE^R"]["ndcg"]).all()
+    other = evaluate(models[1:], parts(), protocol="sampled-100", seed=2, samples=10)
+    assert (other.values["EASE^R"]["ndcg"] != both.values["EASE^R"]["ndcg"]).any()
 
 
 def test_candidates_are_the_held_out_items_and_a_hundred_unobserved_for_each():
@@ -183,16 +181,17 @@ def test_candidates_are_the_held_out_items_and_a_hundred_unobserved_for_each():
         assert len(united) >= 100
 
 
-def test_candidates_of_another_split_or_damaged_are_refused(tmp_path):
-    file = tmp_path / "candidates.parquet"
-    sampled_candidates(parts(), "test", file)
-    with pytest.raises(DataError, match="another split"):
-        sampled_candidates(split(parts().dataset, "random", seed=8), "test", file)
-    with pytest.raises(DataError, match="another split"):
-        sampled_candidates(parts(), "validation", file)
-    file.write_bytes(b"no table")
-    with pytest.raises(DataError, match="cannot be read"):
-        sampled_candidates(parts(), "test", file)
+def test_candidates_of_another_split_are_refused():
+    model, drawn = MostPop().fit(parts()), sampled_candidates(parts(), "test")
+    owners, items = parts().pairs("test")
+    missing = sampled_candidates(parts(), "test").tolil()
+    missing[owners[0], items[0]] = 0
+    known = sampled_candidates(parts(), "test").tolil()
+    known[tuple(ends[0] for ends in parts().pairs("train"))] = 1
+    validation = sampled_candidates(parts(), "validation")
+    for wrong in (missing.tocsr(), known.tocsr(), validation, drawn[:, 1:]):
+        with pytest.raises(LogerError, match="all test pairs"):
+            evaluate([model], parts(), protocol="sampled-100", candidates=wrong)
 
 
 def test_the_better_model_is_found_better(report):
@@ -256,7 +255,7 @@ def test_what_cannot_be_evaluated_is_refused_before_work():
     with pytest.raises(LogerError, match="no validation pairs"):
         evaluate([model], parts().refit(), "validation")
     with pytest.raises(LogerError, match="sampled-100"):
-        evaluate([model], parts(), candidates="somewhere.parquet")
+        evaluate([model], parts(), candidates=sampled_candidates(parts(), "test"))
 
 
 def test_tuning_keeps_the_best_point_on_validation():

@@ -88,8 +88,7 @@ def _draw_person(person: dict[str, Any], to: Console, *, reasons: int | None = N
         later = "✓ bought later" if item["bought_later"] else ""
         to.print(f"{place:2}  {item['label']:<56}{later}".rstrip(), style="bold", markup=False)
         for reason in item["reasons"][:reasons]:
-            true = any(one["true_cause"] for one in reason["told"])
-            text = reason["text"]
+            true, text = reason["true_cause"], reason["text"]
             if reasons is not None:
                 text = _fitting(text, WIDTH - 12 - (len(TRUE) if true else 0))
             to.print(f"     {reason['share']:4.0%}  {text}{TRUE if true else ''}", markup=False)

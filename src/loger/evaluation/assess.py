@@ -29,12 +29,9 @@ from loger.evaluation.faithfulness import (
 from loger.evaluation.methods import METHODS
 from loger.evaluation.report import Contents, origin, page
 from loger.explain.attribution import Explanation, explain
-from loger.explain.reasons import SMALL, Reason
-from loger.graph import Path as GraphPath
 from loger.learning.em import ablate_hidden
 from loger.metrics.report import Report
 from loger.model import LOGER
-from loger.rules.sentences import arrows, hidden
 
 CONTROLS = ("mostpop", "itemknn", "ease")
 EXAMPLES = 4
@@ -263,7 +260,7 @@ def _person(
             e.as_dict()
             | {
                 "bought_later": bool(later[e.item]),
-                "reasons": _reasons(e, _cause(demo, user, e.item)),
+                "reasons": _reasons(e, *_cause(demo, user, e.item)),
             }
             for e in explain(model.ranker_, np.full(len(listed), user), listed)
         ],
@@ -281,44 +278,16 @@ def _cause(demo: Demo, user: int, item: int) -> tuple[tuple[str, ...], tuple[int
 
 
 def _reasons(
-    explanation: Explanation, cause: tuple[tuple[str, ...], tuple[int, ...]]
+    explanation: Explanation, rule: tuple[str, ...], path: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """The shown reasons with their evidence; the true cause is marked."""
-    records = explanation.as_dict()["reasons"]
-    return [
-        record | {"told": _told(explanation, reason, *cause)}
-        for record, reason in zip(records, explanation.shown, strict=True)
-    ]
-
-
-def _told(
-    explanation: Explanation, reason: Reason, rule: tuple[str, ...], path: tuple[int, ...]
-) -> list[dict[str, Any]]:
-    """The evidence of a reason that matters, largest first, each with a path. Evidence is the true
-    cause if it follows the planted rule and the planted path begins with the action."""
-    out, entities = [], {one.entity for one in reason.members or (reason,)}
-    for evidence in reason.evidence:
-        caused = evidence.rule.names == rule and path[1] in entities
-        if caused or evidence.contribution >= SMALL * abs(reason.total):
-            shown = evidence.paths[0].path
-            drawn = GraphPath(path, shown.relations) if caused else shown
-            out.append((evidence.contribution, evidence.text, caused, _drawn(explanation, drawn)))
-    for kind, given in (("close", reason.encoder), ("next", reason.sequence)):
-        if given > 0 and given >= SMALL * abs(reason.total):
-            out.append((given, reason.words.text(kind), False, ""))
-    out.sort(key=lambda row: -row[0])
-    names = ("contribution", "text", "true_cause", "example")
-    return [dict(zip(names, row, strict=True)) for row in out]
-
-
-def _drawn(explanation: Explanation, path: GraphPath) -> str:
-    graph = explanation.graph
-    words = explanation.words
-    labels = [
-        words.pronoun("someone") if hidden(graph, path, k, words) else graph.vocabulary.labels[e]
-        for k, e in enumerate(path.entities)
-    ]
-    return arrows(labels, [graph.relation_name(r) for r in path.relations])
+    """The shown reasons; a mark says which is the true cause: one of its actions begins the planted
+    path, and part of its evidence follows the planted rule."""
+    out = []
+    for record, reason in zip(explanation.as_dict()["reasons"], explanation.shown, strict=True):
+        begins = any(one.entity in path[1:2] for one in reason.members or (reason,))
+        follows = any(evidence.rule.names == rule for evidence in reason.evidence)
+        out.append(record | {"true_cause": begins and follows})
+    return out
 
 
 def _what_if(model: LOGER, people: list[dict[str, Any]]) -> dict[str, Any]:

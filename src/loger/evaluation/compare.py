@@ -29,7 +29,7 @@ from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.engine.files import atomic_file, write_text
 from loger.errors import LogerError, UnknownNameError
-from loger.evaluation.evaluate import Protocol, evaluate, sampled_candidates
+from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.methods import METHODS, Method
 from loger.graph.arrays import Doubles
 from loger.metrics.grid_search import search as search_on_validation
@@ -187,7 +187,6 @@ def _outcomes(
     missing = [one for one in asked if task.stored(*one) is None]
     apart = getattr(task.engine, "separate", False) and len(missing) > 1
     if apart:
-        task.prepare()
         engine = task.engine.with_progress(progress)
         made = engine.map("comparing methods", _trial, missing, task)
     for done, one in enumerate(asked):
@@ -241,17 +240,6 @@ class _Task:
             "seed": self.seed,
             "loger": __version__,
         }
-
-    def prepare(self) -> None:
-        """Draw the candidates that all methods rank, before workers need them at the same time."""
-        for protocol in self.protocols:
-            if protocol != "full":
-                path = self._candidates()
-                sampled_candidates(self.split, self.part, path, self.seed)
-
-    def _candidates(self) -> Path:
-        mark = self.about["fingerprint"][:12]
-        return self.folder / f"candidates-{self.part}-{mark}-{self.seed}.parquet"
 
     def stored(self, name: str, method: Method, settings: Mapping[str, Any]) -> Result | None:
         """A method's stored result."""
@@ -314,14 +302,12 @@ class _Task:
 
     def _evaluate(self, fitted: Recommender, protocol: Protocol, progress: Progress) -> Report:
         """One method's values on the users and candidates that all methods share."""
-        candidates = None if protocol == "full" else self._candidates()
         return evaluate(
             [fitted],
             self.split,
             self.part,
             k=self.k,
             protocol=protocol,
-            candidates=candidates,
             seed=self.seed,
             engine=self.engine.with_progress(progress),
         )

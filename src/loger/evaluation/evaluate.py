@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import polars as pl
 
 from loger.data.dataset import Dataset
 from loger.data.splits import Part, Split, split
 from loger.engine import Engine, Progress, silent
-from loger.engine.files import MANIFEST, atomic_file, read_manifest
+from loger.engine.files import MANIFEST, read_manifest
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.graph import pair_keys, whole
+from loger.graph import whole
 from loger.metrics import ranking
 from loger.metrics.report import Report
 from loger.model import LOGER
@@ -53,7 +52,7 @@ def evaluate(
     *,
     k: int = 10,
     protocol: Protocol = "full",
-    candidates: Path | str | None = None,
+    candidates: PairMatrix | None = None,
     seed: int = 0,
     samples: int = 1000,
     engine: Engine | None = None,
@@ -72,8 +71,8 @@ def evaluate(
         part: the part to evaluate on.
         k: length of the lists.
         protocol: ``full`` or ``sampled-100``.
-        candidates: Parquet file of ``sampled-100``; read if it exists, otherwise sampled and
-            written, so that all methods rank the same candidates.
+        candidates: the pairs to rank in ``sampled-100``, as a sparse users × items matrix of ones;
+            by default they are drawn by ``seed``.
         seed: of the candidates and of the bootstrap.
         samples: number of bootstrap samples behind the intervals.
         engine: where to run.
@@ -89,14 +88,17 @@ def evaluate(
     users, rows, n_relevant = np.unique(owners, return_inverse=True, return_counts=True)
     before: tuple[Part, ...] = ("train", "validation") if part == "test" else ("train",)
     known = part_matrix(split, *before)
-    among = None if protocol == "full" else sampled_candidates(split, part, candidates, seed)
+    if candidates is not None:
+        _check_candidates(candidates, split, part)
+    elif protocol == "sampled-100":
+        candidates = sampled_candidates(split, part, seed)
     popularity = np.bincount(known.indices, minlength=split.dataset.n_items)
     own, kinds = known[users], ranking.item_kinds(split.dataset, popularity)
     values, coverage = {}, {}
     for recommender in recommenders:
         if not recommender.is_fitted:
             fit_for(recommender, split, part, progress=progress)
-        lists = ranked(recommender, users, known, k, candidates=among, engine=engine)
+        lists = ranked(recommender, users, known, k, candidates=candidates, engine=engine)
         hits = ranking.hits(lists, rows, items)
         values[recommender.name] = {
             "ndcg": ranking.ndcg(hits, n_relevant),
@@ -116,65 +118,27 @@ def evaluate(
     )
 
 
-def sampled_candidates(
-    split: Split,
-    part: EvaluatedPart,
-    path: Path | str | None = None,
-    seed: int = 0,
-) -> PairMatrix:
+def sampled_candidates(split: Split, part: EvaluatedPart, seed: int = 0) -> PairMatrix:
     """Each user's items of a part, and 100 unobserved items for each of them.
 
-    An unobserved item is in no part for that user (METHOD L4). If there is a file at ``path``, it
-    is read and must belong to this split; otherwise candidates are sampled and written there.
+    An unobserved item is in no part for that user (METHOD L4).
     """
-    shape = (split.dataset.n_users, split.dataset.n_items)
     owners, items = split.pairs(part)
-    if path is not None and Path(path).exists():
-        return _read(Path(path), split, part)
     sampled = split.unobserved(owners, SAMPLED, seed)  # [pairs, 100]
     users = np.concatenate([owners, np.repeat(owners, SAMPLED)])
-    out = pair_matrix(users, np.concatenate([items, sampled.ravel()]), shape)
-    if path is not None:
-        owner = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(out.indptr))
-        relevant = pair_keys(owner, out.indices, shape[1])
-        table = pl.DataFrame(
-            {
-                "user": owner,
-                "item": out.indices.astype(np.int32),
-                "relevant": np.isin(relevant, pair_keys(owners, items, shape[1])),
-            }
-        )
-        with atomic_file(path) as file:
-            table.write_parquet(file)
-    return out
-
-
-def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
-    """Candidates from a file, which must belong to exactly this split and part."""
-    try:
-        table = pl.read_parquet(path, columns=["user", "item", "relevant"])
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(
-            f"cannot be read as candidates ({str(error).splitlines()[0]})",
-            path=path,
-            remedy="delete it to resample",
-        ) from None
-    users, items = table["user"].to_numpy(), table["item"].to_numpy()
-    relevant = table["relevant"].to_numpy()
     shape = (split.dataset.n_users, split.dataset.n_items)
-    keys, events = pair_keys(users, items, shape[1]), split.dataset.interactions
-    inside = (users >= 0) & (users < shape[0]) & (items >= 0) & (items < shape[1])
-    observed = np.isin(keys, pair_keys(events.users, events.items, shape[1]))
-    held = np.unique(pair_keys(*split.pairs(part), shape[1]))
-    # The relevant pairs are exactly the part, and no other pair was ever observed (L4).
-    fits = inside.all() and np.array_equal(np.unique(keys[relevant]), held)
-    if not fits or observed[~relevant].any():
-        raise DataError(
-            f"holds candidates of another split, not of the {part} part of {split.dataset.name}",
-            path=path,
-            remedy="give the split they were sampled for, or another path",
+    return pair_matrix(users, np.concatenate([items, sampled.ravel()]), shape)
+
+
+def _check_candidates(candidates: PairMatrix, split: Split, part: EvaluatedPart) -> None:
+    """Raise an error unless candidates are the part and pairs that were never observed (L4)."""
+    held, events = part_matrix(split, part), split.dataset.interactions
+    observed = pair_matrix(events.users, events.items, held.shape)
+    if candidates.shape != held.shape or (candidates.multiply(observed) != held).nnz:
+        raise LogerError(
+            f"candidates must be all {part} pairs of {split.dataset.name} and, apart from these, "
+            "pairs without an interaction"
         )
-    return pair_matrix(users, items, shape)
 
 
 def _check(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from loger.metrics import ranking
 from loger.recommender import Recommender, part_matrix, ranked
 
 log = logging.getLogger(__name__)
-
-Metric = Literal["ndcg", "recall", "hit_rate", "precision"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,13 @@ def tune(
     split: Split,
     *,
     k: int = 10,
-    metric: Metric = "ndcg",
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Tuned:
     """Fit ``make(**settings)`` for every point of a grid and keep the best on validation.
 
-    All items but training items are ranked, ``metric`` is measured at ``k``, and the first of
-    equally good points wins. Then fit again on everything: ``fit_for(make(**tuned.settings),
+    All items but training items are ranked, the measure is NDCG at ``k``, and the first of equally
+    good points wins. Then fit again on everything: ``fit_for(make(**tuned.settings),
     split)``. If the workers of ``engine`` are processes, they fit points in parallel; then ``make``
     must be a class, a module's function, or a partial of one.
     """
@@ -57,9 +54,9 @@ def tune(
     if not len(split.validation):
         raise LogerError("tuning needs validation pairs; this split has none")
     trials: list[tuple[Mapping[str, Any], float]] = []
-    values = _values(_Points(make, split, k, metric, engine), points, progress)
+    values = _values(_Points(make, split, k, engine), points, progress)
     for settings, value in zip(points, values, strict=True):
-        log.info("%s: validation %s@%d %.4f", settings, metric, k, value)
+        log.info("%s: validation NDCG@%d %.4f", settings, k, value)
         trials.append((settings, value))
     best = int(np.argmax([value for _, value in trials]))
     return Tuned(*trials[best], tuple(trials))
@@ -71,7 +68,6 @@ class _Points(NamedTuple):
     make: Callable[..., Recommender]
     split: Split
     k: int
-    metric: Metric
     engine: Engine | None
 
 
@@ -91,7 +87,7 @@ def _values(
 
 def _value(points: _Points, settings: Mapping[str, Any]) -> float:
     fitted = points.make(**settings).fit(points.split)
-    return _on_validation(fitted, points.split, points.k, points.metric, points.engine)
+    return _on_validation(fitted, points.split, points.k, points.engine)
 
 
 def search(
@@ -100,7 +96,6 @@ def search(
     split: Split,
     *,
     k: int = 10,
-    metric: Metric = "ndcg",
     users: int | None = 2000,
     sweeps: int = 2,
     seed: int = 0,
@@ -125,7 +120,7 @@ def search(
         owners = np.sort(rng.choice(owners, size=users, replace=False))
 
     def measure(fitted: Recommender) -> float:
-        return _on_validation(fitted, split, k, metric, engine, owners)
+        return _on_validation(fitted, split, k, engine, owners)
 
     trials = _Trials(make, split, measure, progress)
     best = {name: values[0] for name, values in grid.items()}
@@ -203,11 +198,10 @@ def _on_validation(
     fitted: Recommender,
     split: Split,
     k: int,
-    metric: Metric,
     engine: Engine | None,
     some: NDArray[np.integer] | None = None,
 ) -> float:
-    """The mean of a metric over the users of the validation part, or over some of them."""
+    """The mean NDCG over the users of the validation part, or over some of them."""
     owners, items = split.pairs("validation")
     if some is not None:
         chosen = np.isin(owners, some)
@@ -215,10 +209,4 @@ def _on_validation(
     users, rows, counts = np.unique(owners, return_inverse=True, return_counts=True)
     lists = ranked(fitted, users, part_matrix(split, "train"), k, engine=engine)
     hits = ranking.hits(lists, rows, items)
-    per_user = {
-        "ndcg": lambda: ranking.ndcg(hits, counts),
-        "recall": lambda: ranking.recall(hits, counts),
-        "hit_rate": lambda: ranking.hit_rate(hits),
-        "precision": lambda: ranking.precision(hits),
-    }
-    return float(per_user[metric]().mean())
+    return float(ranking.ndcg(hits, counts).mean())

@@ -11,7 +11,6 @@ nothing caused have no right reason, so any confident reason is wrong there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -37,18 +36,11 @@ Rescore = Callable[[int, Sequence[Edge]], ArrayLike]
 An engine may send it to another process: a method or a partial of a function, not a lambda."""
 
 
-@dataclass(slots=True)
-class _Probe:
-    """The effect of deleting facts on the items of one user."""
-
-    comprehensiveness: list[float] = field(default_factory=list)
-    insufficiency: list[float] = field(default_factory=list)
-    flip: list[float] = field(default_factory=list)
-    flip_compared: list[float] = field(default_factory=list)
-    flip_random_paths: list[float] = field(default_factory=list)
-    flip_user_edges: list[float] = field(default_factory=list)
-    flip_with_others: list[float] = field(default_factory=list)
-    flip_other_paths: list[float] = field(default_factory=list)
+DELETIONS = (
+    "comprehensiveness", "insufficiency", "flip", "flip_compared", "flip_random_paths",
+    "flip_user_edges", "flip_with_others", "flip_other_paths",
+)  # fmt: skip
+"""The effects of deleting facts that are measured."""
 
 
 def deletions(
@@ -65,8 +57,8 @@ def deletions(
     shared = _Deleting(graph, rules, rescore, config)
     probes = list(engine.map("measuring faithfulness", _probe, blocks, shared))
     return {
-        line: np.array([measures.mean_of_known(getattr(probe, line)) for probe in probes])
-        for line in _Probe.__slots__
+        line: np.array([measures.mean_of_known(probe[line]) for probe in probes])
+        for line in DELETIONS
     }
 
 
@@ -79,10 +71,11 @@ class _Deleting(NamedTuple):
     config: FaithfulnessConfig
 
 
-def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Probe:
-    """One user's items, each with what was shown for it."""
+def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> dict[str, list[float]]:
+    """The effects on one user's items, each with what was shown for it."""
     (graph, rules, rescore, config), (user, reasons) = shared, block
-    out, rng = _Probe(), np.random.default_rng([config.seed, 0x9F0B, user])
+    out: dict[str, list[float]] = {line: [] for line in DELETIONS}
+    rng = np.random.default_rng([config.seed, 0x9F0B, user])
     known = graph.neighbours(user, INTERACTION) - graph.n_users
     before, own = np.asarray(rescore(user, ())), _own_facts(graph, user)
     for r in reasons:
@@ -95,21 +88,21 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
 
         after = np.asarray(rescore(user, facts))
         flip = float(measures.rank(after, r.item, known) >= config.k)
-        out.flip.append(flip)
-        out.comprehensiveness.append(measures.lost_lead(before, after, r.item, known))
+        out["flip"].append(flip)
+        out["comprehensiveness"].append(measures.lost_lead(before, after, r.item, known))
         rest = rescore(user, [fact for fact in own if fact not in facts])
-        out.insufficiency.append(measures.lost_lead(before, rest, r.item, known))
+        out["insufficiency"].append(measures.lost_lead(before, rest, r.item, known))
         n = len(r.paths)
         (drawn,) = random_paths(graph, rules, user, [r.item], 2 * n, rng)
         if len(drawn) > n and len(own) >= len(facts):
             chosen = rng.choice(len(own), size=len(facts), replace=False)
-            out.flip_compared.append(flip)
-            out.flip_random_paths.append(flips(measures.facts_of(drawn[:n], graph)))
-            out.flip_user_edges.append(flips([own[k] for k in np.sort(chosen)]))
+            out["flip_compared"].append(flip)
+            out["flip_random_paths"].append(flips(measures.facts_of(drawn[:n], graph)))
+            out["flip_user_edges"].append(flips([own[k] for k in np.sort(chosen)]))
         others = [path for path in drawn if path not in r.paths][:n]
         if len(others) == n:
-            out.flip_with_others.append(flip)
-            out.flip_other_paths.append(flips(measures.facts_of(others, graph)))
+            out["flip_with_others"].append(flip)
+            out["flip_other_paths"].append(flips(measures.facts_of(others, graph)))
     return out
 
 
