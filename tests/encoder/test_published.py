@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import softplus
 
 from loger.baselines.encoder import EncoderAlone
-from loger.baselines.mostpop import MostPop
+from loger.baselines.neighbours import MostPop
 from loger.config import LOGERConfig
 from loger.data import split
 from loger.data.demo import shop

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from loger.baselines.heteroembed import HeteroEmbed as HeteroEmbed
     from loger.baselines.ials import IALS as IALS
     from loger.baselines.ials import LinearIALS as LinearIALS
-    from loger.baselines.itemknn import ItemKNN as ItemKNN
     from loger.baselines.kgat import KGAT as KGAT
     from loger.baselines.lightgcn import LightGCN as LightGCN
-    from loger.baselines.mostpop import MostPop as MostPop
-    from loger.baselines.p3alpha import P3alpha as P3alpha
-    from loger.baselines.p3alpha import RP3beta as RP3beta
+    from loger.baselines.neighbours import ItemKNN as ItemKNN
+    from loger.baselines.neighbours import MostPop as MostPop
+    from loger.baselines.neighbours import P3alpha as P3alpha
+    from loger.baselines.neighbours import RP3beta as RP3beta
     from loger.baselines.pgpr import PGPR as PGPR
     from loger.baselines.ripplenet import RippleNet as RippleNet
     from loger.baselines.sasrec import HSTU as HSTU
@@ -36,15 +36,15 @@ _HOMES = {
     "HSTU": "sasrec",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
-    "ItemKNN": "itemknn",
+    "ItemKNN": "neighbours",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
     "LinearIALS": "ials",
     "LocalSLIM": "slim",
-    "MostPop": "mostpop",
-    "P3alpha": "p3alpha",
+    "MostPop": "neighbours",
+    "P3alpha": "neighbours",
     "PGPR": "pgpr",
-    "RP3beta": "p3alpha",
+    "RP3beta": "neighbours",
     "RippleNet": "ripplenet",
     "SASRec": "sasrec",
     "SequenceRules": "sequence",

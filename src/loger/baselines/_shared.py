@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from loger.data.splits import Split
+from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress
+from loger.engine.kernels import kernel
 from loger.errors import LogerError
-from loger.graph import INTERACTION, pair_keys
+from loger.graph import INTERACTION, Path, pair_keys
 from loger.graph.arrays import Floats, Ids
-from loger.recommender import PairMatrix, Recommender, part_matrix
+from loger.recommender import ExplainedItem, PairMatrix, Recommender, part_matrix
 
 # ── histories that fade: the age of each interaction, and its weight ──────────────────
 
@@ -112,14 +114,37 @@ _BLOCK = 1024
 # ── item–item matrices that keep only the largest entries of each row ─────────────────
 
 
-def _largest(rows: PairMatrix, n: int) -> PairMatrix:
-    """Each row's n largest entries, ties to the lower column; nothing where n covers all."""
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    order = np.lexsort((rows.indices, -rows.data, owner))
-    place = np.arange(len(order)) - rows.indptr[owner]  # sorted within rows: rank in the row
-    kept = np.sort(order[place < n])
-    ends = np.searchsorted(kept, rows.indptr)
-    return sp.csr_array((rows.data[kept], rows.indices[kept], ends), shape=rows.shape)
+def largest_rows(matrix: PairMatrix, n: int) -> PairMatrix:
+    """Each row's n largest entries, ties to the lower column."""
+    matrix.sort_indices()
+    kept = largest(matrix.indptr.astype(np.int64), matrix.data, n)
+    ends = np.searchsorted(kept, matrix.indptr)
+    return sp.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
+
+
+@kernel
+def largest(
+    starts: NDArray[np.int64], values: Floats | NDArray[np.float64], n: int
+) -> NDArray[np.int64]:
+    """Where the n largest values of each row are, ascending; of equal ones the first."""
+    kept, total = np.empty(len(values), dtype=np.int64), 0
+    for i in range(len(starts) - 1):
+        lo, hi = starts[i], starts[i + 1]
+        if hi - lo <= n:
+            for e in range(lo, hi):
+                kept[total] = e
+                total += 1
+            continue
+        bar = np.partition(values[lo:hi], hi - lo - n)[hi - lo - n]
+        equal = n  # so many that equal the bar have a place
+        for e in range(lo, hi):
+            equal -= values[e] > bar
+        for e in range(lo, hi):
+            if values[e] > bar or (values[e] == bar and equal > 0):
+                equal -= values[e] == bar
+                kept[total] = e
+                total += 1
+    return kept[:total]
 
 
 def item_matrix(
@@ -143,9 +168,28 @@ def item_matrix(
         rows.data[rows.indices == owner] = 0
         rows.eliminate_zeros()
         rows.sort_indices()
-        blocks.append(rows if n is None else _largest(rows, n))
+        blocks.append(rows if n is None else largest_rows(rows, n))
     progress(what, n_items, n_items)
     return sp.csr_array(sp.vstack(blocks, format="csr"))
+
+
+# ── training: batches in turn, each with its learning rate ────────────────────────────────
+
+Batch = TypeVar("Batch")
+
+
+def paced(
+    what: str, config: TrainerConfig, epoch: int, batches: Sequence[Batch], progress: Progress
+) -> Iterator[tuple[Batch, float]]:
+    """The batches of an epoch, each with its learning rate; ``what`` is the name of the work."""
+    for k, batch in enumerate(batches):
+        progress(what, epoch * len(batches) + k, config.epochs * len(batches))
+        yield batch, config.rate_after((epoch + k / len(batches)) / config.epochs)
+
+
+def chunks(rows: Ids, size: int) -> list[Ids]:
+    """Rows cut into pieces of ``size``; the last may be shorter."""
+    return [rows[k : k + size] for k in range(0, len(rows), size)]
 
 
 # ── what a step learns from: batches by relation, negatives by frequency or unseen ────
@@ -167,7 +211,7 @@ def relation_batches(
     for r in np.flatnonzero(roots).tolist():
         share = int(np.ceil(facts_per_interaction * n * roots[r] / roots.sum()))
         plan.append((r, rng.integers(sizes[r], size=share)))
-    cut = [(r, rows[k : k + batch]) for r, rows in plan for k in range(0, len(rows), batch)]
+    cut = [(r, part) for r, rows in plan for part in chunks(rows, batch)]
     return [cut[k] for k in rng.permutation(len(cut))]
 
 
@@ -218,3 +262,15 @@ class Unseen:
                 break
             items[again] = among[rng.integers(len(among), size=len(again))]
         return items
+
+
+# ── reasons ─────────────────────────────────────────────────────────────────────────────
+
+
+def with_best_paths(
+    item: int, score: float, found: Iterable[tuple[Path, float]], n: int
+) -> ExplainedItem:
+    """An item with the n paths of largest weight, equal ones by their entities and relations."""
+    best = sorted(found, key=lambda one: (-one[1], one[0].entities, one[0].relations))[:n]
+    paths, weights = tuple(path for path, _ in best), tuple(weight for _, weight in best)
+    return ExplainedItem(int(item), float(score), paths, weights)

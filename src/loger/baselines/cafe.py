@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, elu, logsigmoid, normalize
 
+from loger.baselines._shared import chunks, paced, with_best_paths
 from loger.baselines._walks import best_tails
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
@@ -181,31 +183,22 @@ class CAFE(Recommender):
         """Go through the paths in batches of one pattern each; the mean loss of each epoch."""
         config = self.config
         step = torch.optim.Adam(self.modules_.parameters(), lr=config.rate)
-        means = list[float]()
+        means, what = list[float](), "training the modules"
         for epoch in range(config.epochs):
             order = rng.permutation(len(paths))
             order = order[np.argsort(paths.rules[order], kind="stable")]
             cuts = np.flatnonzero(np.diff(paths.rules[order])) + 1
-            batches = [
-                part[lo : lo + config.batch]
-                for part in np.split(order, cuts)
-                for lo in range(0, len(part), config.batch)
-            ]
-            total = 0.0
-            for k, place in enumerate(rng.permutation(len(batches))):
-                done = epoch * len(batches) + k
-                progress("training the modules", done, config.epochs * len(batches))
-                step.param_groups[0]["lr"] = config.rate_after(
-                    done / (config.epochs * len(batches))
-                )
-                rows = batches[place]
+            parts = [rows for own in np.split(order, cuts) for rows in chunks(own, config.batch)]
+            batches, total = [parts[k] for k in rng.permutation(len(parts))], 0.0
+            for rows, rate in paced(what, config, epoch, batches, progress):
+                step.param_groups[0]["lr"] = rate
                 loss = self._loss(paths.entities[rows], int(paths.rules[rows[0]]), rng)
                 step.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 step.step()
                 total += loss.item() * len(rows)
             means.append(total / max(1, len(paths)))
-        progress("training the modules", 1, 1)
+        progress(what, 1, 1)
         return means
 
     def _loss(self, entities: Ids, pattern: int, rng: np.random.Generator) -> Tensor:
@@ -354,28 +347,19 @@ class CAFE(Recommender):
             best = np.argsort(-scores[row], kind="stable")[:k]
             out.append(
                 [
-                    self._explained(
-                        walks, mine[walks.ends[mine] == v], int(v), scores[row, v], paths
-                    )
+                    with_best_paths(v, scores[row, v], self._paths(walks, own), paths)
                     for v in best[np.isfinite(scores[row, best])]
+                    for own in [mine[walks.ends[mine] == v]]
                 ]
             )
         return out
 
-    def _explained(
-        self, walks: Walks, which: Ids, item: int, score: np.float32, paths: int
-    ) -> ExplainedItem:
-        """One item with its most probable paths."""
-        found = list[tuple[Path, float]]()
+    def _paths(self, walks: Walks, which: Ids) -> Iterator[tuple[Path, float]]:
+        """Some of the walks as paths, with their probabilities."""
         for w in which:
             relations = self.patterns_[int(walks.patterns[w])].relations
             entities = walks.entities[w, : len(relations) + 1]
-            found.append((Path(tuple(map(int, entities)), relations), float(np.exp(walks.logs[w]))))
-        found.sort(key=lambda x: (-x[1], x[0].entities, x[0].relations))
-        shown = found[:paths]
-        return ExplainedItem(
-            item, float(score), tuple(path for path, _ in shown), tuple(x for _, x in shown)
-        )
+            yield Path(tuple(map(int, entities)), relations), float(np.exp(walks.logs[w]))
 
 
 def _layout_tree(patterns: RuleSet) -> list[_Node]:

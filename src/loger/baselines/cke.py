@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import embedding, logsigmoid
 
-from loger.baselines._shared import Unseen, relation_batches
+from loger.baselines._shared import Unseen, paced, relation_batches
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import Parameters, chosen_device, entity_ids
@@ -76,11 +76,9 @@ class CKE(Recommender):
                 rng = np.random.default_rng([c.seed, 0xC4E, epoch])
                 sizes = [len(x.heads) for x in triples]
                 batches = relation_batches(sizes, c.batch, FACTS_PER_INTERACTION, rng)
-                for k, (r, rows) in enumerate(batches):
-                    progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
-                    done = (epoch + k / len(batches)) / c.epochs
+                for (r, rows), rate in paced(self.name, c, epoch, batches, progress):
                     self._loss(r, triples[r], rows, unseen, rng).backward()  # type: ignore[no-untyped-call]
-                    parameters.step(c.rate_after(done))
+                    parameters.step(rate)
         progress(self.name, 1, 1)
         return self
 
@@ -167,11 +165,9 @@ class _Vectors(nn.Module):
     def facts(self, r: int, heads: Tensor, tails: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         """TransR of facts of one relation, each against one other tail; and their size."""
         h, t, o = (self.entities(x) for x in (heads, tails, others))  # [facts, dimension]
-        shift, projection = self.relation(r)
-        near = ((h - t) @ projection + shift).square().sum(1)
-        far = ((h - o) @ projection + shift).square().sum(1)
+        loss = transr_loss(h, t, o, *self.relation(r))
         size = (h.square() + 0.5 * (t.square() + o.square())).sum() / len(h)
-        return -logsigmoid(far - near).mean(), 0.5 * size
+        return loss, 0.5 * size
 
     def relation(self, r: int) -> tuple[Tensor, Tensor]:
         """r and M_r, which stands on the right of vectors; [dimension], [dimension, dimension]."""
@@ -179,6 +175,14 @@ class _Vectors(nn.Module):
         shift = embedding(here, self.relations.weight, sparse=True)[0]
         projection = embedding(here, self.projections.weight, sparse=True)
         return shift, projection.view(len(shift), len(shift))
+
+
+def transr_loss(h: Tensor, t: Tensor, other: Tensor, shift: Tensor, projection: Tensor) -> Tensor:
+    """Mean −log σ(d(h, r, t') − d(h, r, t)) of facts [facts, dimension] of one relation, with
+    d(h, r, t) = ‖h M + r − t M‖²; ``shift`` is r and ``projection`` M."""
+    near = ((h - t) @ projection + shift).square().sum(1)
+    far = ((h - other) @ projection + shift).square().sum(1)
+    return -logsigmoid(far - near).mean()
 
 
 __all__ = ["CKE", "CKEConfig"]

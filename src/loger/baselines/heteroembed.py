@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from loger.baselines._shared import Noise, relation_batches
+from loger.baselines._shared import Noise, paced, relation_batches
 from loger.baselines.matching import PathMatcher
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
@@ -131,11 +131,9 @@ class HeteroEmbed(Recommender):
         rng = np.random.default_rng([c.seed, 0xEC4, epoch])
         sizes = [len(x.heads) for x in learned]
         batches = relation_batches(sizes, c.batch, FACTS_PER_INTERACTION, rng)
-        for k, (r, rows) in enumerate(batches):
-            progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
-            done = (epoch + k / len(batches)) / c.epochs
+        for (r, rows), rate in paced(self.name, c, epoch, batches, progress):
             noise = learned[r].noise.draw(NEGATIVES, rng)
-            self._step(r, learned[r], rows, noise, c.rate_after(done))
+            self._step(r, learned[r], rows, noise, rate)
 
     def _step(self, r: int, learned: _Relation, rows: Ids, noise: Ids, rate: float) -> None:
         """Update all rows that a batch touches, down the gradient of the mean loss."""

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from loger.baselines._shared import Factors, LinearItems
-from loger.baselines.slim import counted, largest_rows, positive
+from loger.baselines._shared import Factors, LinearItems, largest_rows
+from loger.baselines.slim import counted, positive
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers

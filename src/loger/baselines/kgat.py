@@ -12,10 +12,10 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, embedding, leaky_relu, logsigmoid, normalize
+from torch.nn.functional import cross_entropy, embedding, leaky_relu, normalize
 
-from loger.baselines._shared import relation_batches
-from loger.baselines.cke import CKE
+from loger.baselines._shared import chunks, relation_batches
+from loger.baselines.cke import CKE, transr_loss
 from loger.baselines.matching import PathMatcher
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
@@ -269,8 +269,8 @@ class KGAT(Recommender):
         """The softmax over the items of a batch, for all training pairs."""
         c, n_users = self.config, self._graph.n_users
         own = self._known.tocoo().coords
-        order, keys = rng.permutation(len(own[0])), edge_keys(flow)
-        for rows in (order[k : k + c.batch] for k in range(0, len(order), c.batch)):
+        keys = edge_keys(flow)
+        for rows in chunks(rng.permutation(len(own[0])), c.batch):
             users = own[0][rows].astype(np.int64)
             items = own[1][rows].astype(np.int64) + n_users
             open_flow = without_pairs(flow, keys, users, items)
@@ -403,10 +403,8 @@ class _Network(nn.Module):
         here = torch.tensor([r], device=heads.device)
         shift = self.relations(here)
         projection = self.projections(here).view(h.shape[1], h.shape[1])
-        near = ((h - t) @ projection + shift).square().sum(1)
-        far = ((h - o) @ projection + shift).square().sum(1)
-        size = 0.5 * (h.square() + t.square() + o.square()).sum() / len(h)
-        return -logsigmoid(far - near).mean(), size
+        loss = transr_loss(h, t, o, shift, projection)
+        return loss, 0.5 * (h.square() + t.square() + o.square()).sum() / len(h)
 
     @torch.no_grad()
     def attention(self, graph: KnowledgeGraph, edges: Edges) -> Floats:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from loger.baselines._shared import Factors, check_cpu
+from loger.baselines._shared import Factors, check_cpu, chunks
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
@@ -83,9 +83,7 @@ class LightGCN(Factors):
             for epoch in range(c.epochs):
                 progress(self.name, epoch, c.epochs)
                 adam.param_groups[0]["lr"] = c.rate_after(epoch / c.epochs)
-                order = rng.permutation(len(own[0]))
-                for k in range(0, len(order), c.batch):
-                    rows = order[k : k + c.batch]
+                for rows in chunks(rng.permutation(len(own[0])), c.batch):
                     batch = own[0][rows], own[1][rows]
                     first.grad = self._slope(first, flow, pairs.shape[0], *batch, rng)
                     adam.step()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, smooth_l1_loss
 
+from loger.baselines._shared import chunks, paced, with_best_paths
 from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
@@ -195,18 +196,15 @@ class PGPR(Recommender):
         # A user without anything to do has nowhere to go.
         walkers = np.flatnonzero(np.diff(graph.indptr[: graph.n_users + 1]))
         step = torch.optim.Adam(self.policy_.parameters(), lr=config.rate)
-        total = config.epochs * -(-len(walkers) // config.batch)
-        means, done = list[float](), 0
+        means, what = list[float](), "training the walker"
         with one_thread():
-            for _ in range(config.epochs):
-                order, sums = rng.permutation(walkers), 0.0
-                for lo in range(0, len(order), config.batch):
-                    progress("training the walker", done, total)
-                    step.param_groups[0]["lr"] = config.rate_after(done / total)
-                    sums += self._learn(order[lo : lo + config.batch], step, rng)
-                    done += 1
-                means.append(sums / max(1, WALKS * len(order)))
-        progress("training the walker", total, total)
+            for epoch in range(config.epochs):
+                total, batches = 0.0, chunks(rng.permutation(walkers), config.batch)
+                for users, rate in paced(what, config, epoch, batches, progress):
+                    step.param_groups[0]["lr"] = rate
+                    total += self._learn(users, step, rng)
+                means.append(total / max(1, WALKS * len(walkers)))
+        progress(what, 1, 1)
         self.rewards_ = tuple(means)
         return self
 
@@ -382,15 +380,8 @@ class PGPR(Recommender):
         out: list[list[ExplainedItem]] = [[] for _ in block]
         for owner, item, of_item in _by_item(walks, scores, self.graph_.n_users):
             if len(out[owner]) < k:
-                ways = _merged(walks, of_item, self.loop_)[:paths]
-                out[owner].append(
-                    ExplainedItem(
-                        item,
-                        float(scores[owner, item]),
-                        tuple(path for path, _ in ways),
-                        tuple(weight for _, weight in ways),
-                    )
-                )
+                found = _merged(walks, of_item, self.loop_)
+                out[owner].append(with_best_paths(item, scores[owner, item], found.items(), paths))
         return out
 
 
@@ -415,12 +406,12 @@ def _by_item(walks: Walks, scores: Floats, n_users: int) -> Iterator[tuple[int, 
         yield int(walks.owners[group[0]]), int(items[group[0]]), group
 
 
-def _merged(walks: Walks, which: Ids, loop: int) -> list[tuple[Path, float]]:
-    """Walks as paths without the steps that stay, with their probabilities, largest first."""
+def _merged(walks: Walks, which: Ids, loop: int) -> dict[Path, float]:
+    """Walks as paths without the steps that stay, with their probabilities."""
     found: dict[Path, float] = {}
     for w in which:
         moves = np.flatnonzero(walks.relations[w] != loop)
         entities = (walks.entities[w, 0], *walks.entities[w, moves + 1])
         path = Path(tuple(map(int, entities)), tuple(map(int, walks.relations[w, moves])))
         found[path] = found.get(path, 0.0) + float(np.exp(walks.logs[w]))
-    return sorted(found.items(), key=lambda x: (-x[1], x[0].entities, x[0].relations))
+    return found

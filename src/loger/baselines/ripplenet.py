@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding
 
-from loger.baselines._shared import Noise
+from loger.baselines._shared import Noise, chunks, paced, with_best_paths
 from loger.baselines._walks import ripple_sets
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
@@ -110,21 +110,15 @@ class RippleNet(Recommender):
         self._noise = Noise(np.bincount(items, minlength=graph.n_items), power=1.0)
         self._start(rng)
         matrices = torch.optim.Adam([self.relations_.requires_grad_()], lr=config.rate)
-        total = config.epochs * -(-len(users) // config.batch)
-        done = 0
         with one_thread():
-            for _ in range(config.epochs):
-                order = rng.permutation(len(users))
-                for lo in range(0, len(order), config.batch):
-                    progress("training RippleNet", done, total)
-                    rate = config.rate_after(done / total)
-                    rows = order[lo : lo + config.batch]
+            for epoch in range(config.epochs):
+                batches = chunks(rng.permutation(len(users)), config.batch)
+                for rows, rate in paced(self.name, config, epoch, batches, progress):
                     drawn = self._noise.draw(NEGATIVES, rng)  # shared by the batch
                     shared = np.broadcast_to(drawn, (len(rows), len(drawn)))
                     asked = np.hstack([items[rows, None], shared])  # the true one first
                     self._learn(users[rows], asked, rate, matrices)
-                    done += 1
-        progress("training RippleNet", total, total)
+        progress(self.name, 1, 1)
         self.relations_ = self.relations_.detach()
         return self
 
@@ -255,21 +249,14 @@ class RippleNet(Recommender):
         block = np.asarray(users, dtype=np.int64)
         lists, scores = top_k(self.score(block), k, history(self.graph_, block))
         found = self._found(block, lists.astype(np.int64))
-        out = []
-        for row in range(len(block)):
-            reasons = []
-            for place, item in enumerate(lists[row]):
-                if item >= 0:
-                    ways = sorted(
-                        found.get((row, place), {}).items(),
-                        key=lambda x: (-x[1], x[0].entities, x[0].relations),
-                    )[:paths]
-                    parts = zip(*ways, strict=True) if ways else ((), ())
-                    reasons.append(
-                        ExplainedItem(int(item), float(scores[row, place]), *map(tuple, parts))
-                    )
-            out.append(reasons)
-        return out
+        return [
+            [
+                with_best_paths(v, scores[row, place], found.get((row, place), {}).items(), paths)
+                for place, v in enumerate(items)
+                if v >= 0
+            ]
+            for row, items in enumerate(lists)
+        ]
 
     def _found(self, users: Ids, lists: Ids) -> dict[tuple[int, int], dict[Path, float]]:
         """By (place of the user, place in the list) the paths to an item, with their attention."""

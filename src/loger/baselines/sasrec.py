@@ -11,7 +11,7 @@ One trainer, with the parts in which the methods differ as class attributes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -27,7 +27,7 @@ from torch.nn.functional import (
     silu,
 )
 
-from loger.baselines._shared import Factors, check_cpu, ordered_events
+from loger.baselines._shared import Factors, check_cpu, chunks, ordered_events, paced
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.sequence_training import FULL, SAMPLED, Softmax
@@ -140,11 +140,9 @@ class SASRec(Factors):
         c, n_items = self.config, network.n_items
         adam = torch.optim.Adam(network.parameters(), lr=c.rate, betas=(0.9, 0.98))
         for epoch in range(c.epochs):
-            batches = list(_batched(cut, c.batch, rng))
-            for k, rows in enumerate(batches):
-                progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
-                done = (epoch + k / len(batches)) / c.epochs
-                adam.param_groups[0]["lr"] = c.rate_after(done)
+            batches = _batched(cut, c.batch, rng)
+            for rows, rate in paced(self.name, c, epoch, batches, progress):
+                adam.param_groups[0]["lr"] = rate
                 read = padded(items, cut.starts[rows], cut.stops[rows], n_items)
                 adam.zero_grad()
                 self.batch_loss(network, read, self.drawn(n_items, rng)).backward()  # type: ignore[no-untyped-call]
@@ -239,12 +237,11 @@ def pieces(ends: Ids, length: int) -> Pieces:
     return Pieces(np.array(starts, dtype=np.int64), np.array(stops, dtype=np.int64))
 
 
-def _batched(cut: Pieces, size: int, rng: np.random.Generator) -> Iterator[Ids]:
+def _batched(cut: Pieces, size: int, rng: np.random.Generator) -> list[Ids]:
     """Batches of pieces of similar length, in random order."""
     order = np.lexsort((rng.random(len(cut.starts)), cut.stops - cut.starts))
-    parts = [order[k : k + size] for k in range(0, len(order), size)]
-    for k in rng.permutation(len(parts)):
-        yield parts[k]
+    parts = chunks(order, size)
+    return [parts[k] for k in rng.permutation(len(parts))]
 
 
 def padded(items: Ids, starts: Ids, stops: Ids, filler: int) -> Ids:
@@ -450,8 +447,7 @@ def _read(network: _Network, table: Tensor, items: Ids, ends: Ids, config: SASRe
     out = np.zeros((len(starts), config.dimension), dtype=np.float32)
     order = np.argsort(ends[1:] - starts, kind="stable")
     order = order[(ends[1:] > starts)[order]]
-    for k in range(0, len(order), config.batch):
-        rows = order[k : k + config.batch]
+    for rows in chunks(order, config.batch):
         read = padded(items, starts[rows], ends[1:][rows], network.n_items)
         last = torch.from_numpy(ends[1:][rows] - starts[rows] - 1)
         states = network(table[torch.from_numpy(read)])

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from loger.baselines._shared import LinearItems, decayed, pair_ages
+from loger.baselines._shared import LinearItems, decayed, largest, largest_rows, pair_ages
 from loger.baselines.ease import item_counts, solved
 from loger.data.splits import Split
 from loger.engine import Progress, silent
@@ -117,39 +117,6 @@ def shortened(matrix: PairMatrix, most: int = MOST, some: int = SOME) -> PairMat
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
 
 
-def largest_rows(matrix: PairMatrix, n: int) -> PairMatrix:
-    """Each row's n largest entries, ties to the lower column."""
-    matrix.sort_indices()
-    kept = _largest(matrix.indptr.astype(np.int64), matrix.data, n)
-    ends = np.searchsorted(kept, matrix.indptr)
-    return sp.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
-
-
-@kernel
-def _largest(
-    starts: NDArray[np.int64], values: Floats | NDArray[np.float64], n: int
-) -> NDArray[np.int64]:
-    """Where the n largest values of each row are, ascending; of equal ones the first."""
-    kept, total = np.empty(len(values), dtype=np.int64), 0
-    for i in range(len(starts) - 1):
-        lo, hi = starts[i], starts[i + 1]
-        if hi - lo <= n:
-            for e in range(lo, hi):
-                kept[total] = e
-                total += 1
-            continue
-        bar = np.partition(values[lo:hi], hi - lo - n)[hi - lo - n]
-        equal = n  # so many that equal the bar have a place
-        for e in range(lo, hi):
-            equal -= values[e] > bar
-        for e in range(lo, hi):
-            if values[e] > bar or (values[e] == bar and equal > 0):
-                equal -= values[e] == bar
-                kept[total] = e
-                total += 1
-    return kept[:total]
-
-
 @kernel
 def _columns(
     starts: NDArray[np.int64], items: NDArray[np.int32], gram: Floats, l2: float, most: int
@@ -174,7 +141,7 @@ def _columns(
         if m == 0:
             continue
         within = np.array([0, len(own)])
-        chosen = _largest(within, cosine, m)
+        chosen = largest(within, cosine, m)
         near, b = own[chosen], gram[starts[j] : starts[j + 1]][chosen].astype(np.float64)
         place[near] = np.arange(m)
         a = np.zeros((m, m))

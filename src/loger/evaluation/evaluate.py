@@ -134,7 +134,7 @@ def _check_candidates(candidates: PairMatrix, split: Split, part: EvaluatedPart)
     """Raise an error unless candidates are the part and pairs that were never observed (L4)."""
     held, events = part_matrix(split, part), split.dataset.interactions
     observed = pair_matrix(events.users, events.items, held.shape)
-    if candidates.shape != held.shape or (candidates.multiply(observed) != held).nnz:
+    if candidates.shape != held.shape or (candidates.multiply(observed) - held).count_nonzero():
         raise LogerError(
             f"candidates must be all {part} pairs of {split.dataset.name} and, apart from these, "
             "pairs without an interaction"

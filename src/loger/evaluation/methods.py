@@ -100,14 +100,14 @@ def _fading(factory: str) -> Method:
 
 
 METHODS: Mapping[str, Method] = {
-    "mostpop": Method("loger.baselines.mostpop:MostPop", seeded=False, quick=True),
-    "itemknn": Method("loger.baselines.itemknn:ItemKNN", seeded=False, quick=True),
-    "p3alpha": Method("loger.baselines.p3alpha:P3alpha", seeded=False, quick=True),
-    "rp3beta": Method("loger.baselines.p3alpha:RP3beta", seeded=False, quick=True),
+    "mostpop": Method("loger.baselines.neighbours:MostPop", seeded=False, quick=True),
+    "itemknn": Method("loger.baselines.neighbours:ItemKNN", seeded=False, quick=True),
+    "p3alpha": Method("loger.baselines.neighbours:P3alpha", seeded=False, quick=True),
+    "rp3beta": Method("loger.baselines.neighbours:RP3beta", seeded=False, quick=True),
     "ease": Method("loger.baselines.ease:EASE", seeded=False, quick=True),
     "slim": Method("loger.baselines.slim:LocalSLIM", seeded=False, quick=True),
-    "itemknn-recency": _fading("loger.baselines.itemknn:ItemKNN"),
-    "rp3beta-recency": _fading("loger.baselines.p3alpha:RP3beta"),
+    "itemknn-recency": _fading("loger.baselines.neighbours:ItemKNN"),
+    "rp3beta-recency": _fading("loger.baselines.neighbours:RP3beta"),
     "ease-recency": _fading("loger.baselines.ease:EASE"),
     "slim-recency": _fading("loger.baselines.slim:LocalSLIM"),
     "sequence": Method(

@@ -22,9 +22,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from loger.baselines._shared import LinearItems, ordered_events
+from loger.baselines._shared import LinearItems, largest_rows, ordered_events
 from loger.baselines.sequence import SequenceRules, people_behind
-from loger.baselines.slim import CANDIDATES, MOST, LocalSLIM, largest_rows
+from loger.baselines.slim import CANDIDATES, MOST, LocalSLIM
 from loger.data.splits import Split
 from loger.engine import Engine, Progress, silent
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation
