@@ -435,7 +435,8 @@ def full_softmax(states: Tensor, table: Tensor, answers: Answers) -> Tensor:
     others = answers.drawn[~torch.isin(answers.drawn, true)]
     chosen = torch.cat([true, others])
     logs = torch.zeros(len(chosen))
-    logs[len(true) :] = np.log((answers.n_items - len(true)) / max(len(others), 1))
+    if len(others):
+        logs[len(true) :] = np.log((answers.n_items - len(true)) / len(others))
     out: Tensor = Softmax.apply(states, table[chosen], logs, place, answers.weights)  # type: ignore[no-untyped-call]
     return out
 
