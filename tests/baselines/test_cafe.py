@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loger.baselines import CAFE
-from loger.baselines._walks import best_tails
+from loger.baselines._kernels import best_tails
 from loger.baselines.cafe import NEGATIVES
 from loger.data import split
 from loger.data.demo import shop

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from loger.baselines import PGPR
-from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
+from loger.baselines._kernels import best_steps, find_steps, step_products, step_sums
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig

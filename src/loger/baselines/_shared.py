@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from loger.baselines._kernels import largest
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress
-from loger.engine.kernels import kernel
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Path, pair_keys
 from loger.graph.arrays import Floats, Ids
@@ -120,31 +120,6 @@ def largest_rows(matrix: PairMatrix, n: int) -> PairMatrix:
     kept = largest(matrix.indptr.astype(np.int64), matrix.data, n)
     ends = np.searchsorted(kept, matrix.indptr)
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
-
-
-@kernel
-def largest(
-    starts: NDArray[np.int64], values: Floats | NDArray[np.float64], n: int
-) -> NDArray[np.int64]:
-    """Where the n largest values of each row are, ascending; of equal ones the first."""
-    kept, total = np.empty(len(values), dtype=np.int64), 0
-    for i in range(len(starts) - 1):
-        lo, hi = starts[i], starts[i + 1]
-        if hi - lo <= n:
-            for e in range(lo, hi):
-                kept[total] = e
-                total += 1
-            continue
-        bar = np.partition(values[lo:hi], hi - lo - n)[hi - lo - n]
-        equal = n  # so many that equal the bar have a place
-        for e in range(lo, hi):
-            equal -= values[e] > bar
-        for e in range(lo, hi):
-            if values[e] > bar or (values[e] == bar and equal > 0):
-                equal -= values[e] == bar
-                kept[total] = e
-                total += 1
-    return kept[:total]
 
 
 def item_matrix(

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, elu, logsigmoid, normalize
 
+from loger.baselines._kernels import best_tails
 from loger.baselines._shared import chunks, paced, with_best_paths
-from loger.baselines._walks import best_tails
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors

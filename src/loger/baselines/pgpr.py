@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, smooth_l1_loss
 
+from loger.baselines._kernels import best_steps, find_steps, step_products, step_sums
 from loger.baselines._shared import chunks, paced, with_best_paths
-from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors

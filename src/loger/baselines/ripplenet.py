@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding
 
+from loger.baselines._kernels import ripple_sets
 from loger.baselines._shared import Noise, chunks, paced, with_best_paths
-from loger.baselines._walks import ripple_sets
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import RowAdam, chosen_device

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from loger.baselines._shared import LinearItems, decayed, largest, largest_rows, pair_ages
+from loger.baselines._kernels import largest
+from loger.baselines._shared import LinearItems, decayed, largest_rows, pair_ages
 from loger.baselines.ease import item_counts, solved
 from loger.data.splits import Split
 from loger.engine import Progress, silent

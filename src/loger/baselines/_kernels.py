@@ -1,10 +1,37 @@
-"""The compiled loops of walkers over the graph: which steps there are, and which are best."""
+"""Compiled loops: the largest entries of matrices, and walkers over the graph."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
+from loger.graph.arrays import Floats
+
+
+@kernel
+def largest(
+    starts: NDArray[np.int64], values: Floats | NDArray[np.float64], n: int
+) -> NDArray[np.int64]:
+    """Where the n largest values of each row are, ascending; of equal ones the first."""
+    kept, total = np.empty(len(values), dtype=np.int64), 0
+    for i in range(len(starts) - 1):
+        lo, hi = starts[i], starts[i + 1]
+        if hi - lo <= n:
+            for e in range(lo, hi):
+                kept[total] = e
+                total += 1
+            continue
+        bar = np.partition(values[lo:hi], hi - lo - n)[hi - lo - n]
+        equal = n  # so many that equal the bar have a place
+        for e in range(lo, hi):
+            equal -= values[e] > bar
+        for e in range(lo, hi):
+            if values[e] > bar or (values[e] == bar and equal > 0):
+                equal -= values[e] == bar
+                kept[total] = e
+                total += 1
+    return kept[:total]
 
 
 @kernel(fastmath=True)
