@@ -428,7 +428,7 @@ def test_a_bug_is_a_500_of_the_same_shape_that_tells_nothing(bundle, monkeypatch
 
     monkeypatch.setattr("loger.web.served.Served.history", broken)
     client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
-    name = app.state.service.served.graph.vocabulary.names[0]
+    name = app.state.variants.services[0].served.graph.vocabulary.names[0]
     message = is_error(client.get("/v1/history", params={"user": name}), 500)
     assert "secret" not in message
 
@@ -588,7 +588,7 @@ def test_a_new_bundle_is_taken_up_while_requests_go_on(tmp_path: Path, bundle: P
     app = create_app(ServeConfig(str(place), api_key="k", watch=0))
     other = another_shop()
     with TestClient(app, base_url="http://localhost", headers={"X-API-Key": "k"}) as client:
-        user = app.state.service.served.graph.vocabulary.names[0]
+        user = app.state.variants.services[0].served.graph.vocabulary.names[0]
         assert client.post("/v1/reload").json()["changed"] is False
         before, end, failed = client.get("/v1/health").json()["fingerprint"], threading.Event(), []
 
@@ -620,7 +620,7 @@ def test_a_damaged_bundle_leaves_the_old_one_in_use(tmp_path: Path, bundle: Path
         manifest = place / "manifest.json"
         manifest.write_text(manifest.read_text().replace('"loger"', '"other"'))
         is_error(client.post("/v1/reload"), 422)
-        user = app.state.service.served.graph.vocabulary.names[0]
+        user = app.state.variants.services[0].served.graph.vocabulary.names[0]
         assert client.get("/v1/recommendations", params={"user": user}).status_code == 200
         assert 'loger_reloads_total{result="failed"}' in client.get("/metrics").text
 
@@ -629,7 +629,7 @@ def test_a_watched_link_to_another_bundle_is_followed(tmp_path: Path, bundle: Pa
     link = tmp_path / "current"
     link.symlink_to(bundle)
     app = create_app(ServeConfig(str(link), watch=0.02))
-    before = app.state.service.served.fingerprint
+    before = app.state.variants.services[0].served.fingerprint
     new = tmp_path / "new"
     another_shop().save(new)
     with TestClient(app, base_url="http://localhost") as client:

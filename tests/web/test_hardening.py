@@ -18,12 +18,13 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from anyio import CapacityLimiter
 from fastapi.testclient import TestClient
 
 from loger.web import launch, service
 from loger.web.app import create_app
 from loger.web.config import PREFIX, ServeConfig, claimed_folder, clear_abandoned
-from loger.web.guard import Queue, at_most, is_expensive
+from loger.web.guard import at_most, is_expensive, place
 from loger.web.problems import ProblemError
 
 
@@ -453,10 +454,10 @@ def test_expensive_questions_are_known_beforehand(path, query, body, expensive) 
 
 def test_expensive_questions_wait_for_each_other_and_cheap_ones_do_not() -> None:
     async def story() -> list[str]:
-        queue, told = Queue(1), list[str]()
+        queue, told = CapacityLimiter(1), list[str]()
 
         async def ask(name: str, expensive: bool) -> None:
-            async with queue.place() if expensive else nullcontext():
+            async with place(queue) if expensive else nullcontext():
                 told.append(name)
                 await asyncio.sleep(0.05)
 

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import CapacityLimiter
 from fastapi.testclient import TestClient
 
 from loger.model import LOGER
 from loger.web import guard, lane
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from loger.web.guard import Guard, Queue
+from loger.web.guard import Guard
 from loger.web.lane import NICE, Lane
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
@@ -171,7 +172,7 @@ def test_the_lane_is_never_behind_the_bundle_of_its_worker_and_is_asked_only_wit
         asked = {"history": other.items[:5], "k": 100}
         old = worker.post("/v1/what-if", json=asked).content
         app: Any = worker.app
-        assert app.state.service.refresh()
+        assert app.state.variants.services[0].refresh()
         new = worker.post("/v1/what-if", json=asked).content
         assert answered(worker) == (before[0] + 2, before[1]) and new != old
         worker.headers["X-API-Key"] = "wrong"
@@ -219,10 +220,10 @@ def test_the_queue_has_an_end_and_gives_places_back(monkeypatch):
     monkeypatch.setattr(guard, "MAX_WAITING", 2)
 
     async def story() -> None:
-        queue, served = Queue(1), list[int]()
+        queue, served = CapacityLimiter(1), list[int]()
 
         async def ask(number: int) -> None:
-            async with queue.place():
+            async with guard.place(queue):
                 served.append(number)
                 await asyncio.sleep(0.02)
 

@@ -269,7 +269,7 @@ def test_what_was_kept_is_acknowledged_though_it_cannot_be_followed(client, monk
     def broken(store: EventStore) -> None:
         raise OSError("no such device")
 
-    monkeypatch.setattr(client.app.state.service, "follow", broken)
+    monkeypatch.setattr(client.app.state.variants.services[0], "follow", broken)
     sent(client, {"kind": "user", "user": "x"})
     assert client.get("/v1/health/ready").status_code == 503
     monkeypatch.undo()

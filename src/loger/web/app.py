@@ -62,8 +62,7 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
         lifespan=life,
         redirect_slashes=False,  # a redirect would repeat whatever Host a client sent
     )
-    app.state.service, app.state.variants = variants.services[0], variants
-    app.state.events = events
+    app.state.variants, app.state.events = variants, events
     app.state.event_limiter = CapacityLimiter(1)
     problems.install(app, router.routes)
     app.include_router(router)

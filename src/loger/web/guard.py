@@ -6,7 +6,6 @@ The server's own key allows everything. ``key_for`` makes keys from it that allo
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 import re
@@ -18,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl
 
+from anyio import CapacityLimiter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -107,7 +107,7 @@ class Guard:
         self, app: ASGIApp, config: ServeConfig, metrics: Metrics, lane: Lane | None = None
     ) -> None:
         self.app, self.config, self.metrics, self.lane = app, config, metrics, lane
-        self.queue = Queue(max(1, config.threads // 2) if lane is None else 1)
+        self.queue = CapacityLimiter(max(1, config.threads // 2) if lane is None else 1)
         self.of_client, self.uploads = Counter[str](), Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,30 +151,37 @@ class Guard:
         self._check(scope, Headers(scope=scope), most)
         if is_upload:
             with at_most(MAX_UPLOADS, self.uploads, "", "uploads"):
-                await self._pass_on(scope, _Replayed(receive, await _body(receive, most)), send)
+                await self._pass_on(scope, await _body(receive, most), receive, send)
         else:
-            await self._pass_on(scope, _Replayed(receive, await _body(receive, most)), send)
+            await self._pass_on(scope, await _body(receive, most), receive, send)
 
-    async def _pass_on(self, scope: Scope, request: _Replayed, send: Send) -> None:
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Pass a request on: at once, or when it is its turn if it is expensive."""
-        path = scope["path"]
+        path, unread = scope["path"], [body]
+
+        async def request() -> Message:
+            """The body, which has been read already, then everything after it."""
+            if not unread:
+                return await receive()
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+
         if path in OPEN or not path.startswith("/v1/"):
             await self.app(scope, request, send)
             return
         client = scope["client"][0] if scope.get("client") else ""
         with at_most(MAX_OF_CLIENT, self.of_client, client, "requests"):
-            if not is_expensive(path, scope["query_string"], request.body):
+            if not is_expensive(path, scope["query_string"], body):
                 await self.app(scope, request, send)
                 return
-            async with self.queue.place():
-                messages = await self._answer_expensive(scope, request)
+            async with place(self.queue):
+                messages = await self._answer_expensive(scope, body, request)
             for message in messages:  # the next one starts even if this client reads slowly
                 await send(message)
 
-    async def _answer_expensive(self, scope: Scope, request: _Replayed) -> list[Message]:
+    async def _answer_expensive(self, scope: Scope, body: bytes, request: Receive) -> list[Message]:
         """The whole answer to an expensive request, from the slow lane if there is one."""
         if self.lane is not None:
-            answer = await self.lane.ask(scope, request.body)
+            answer = await self.lane.ask(scope, body)
             if answer is not None:
                 self.metrics.costly.labels("lane").inc()
                 return answer
@@ -221,20 +228,6 @@ async def _body(receive: Receive, most: int) -> bytes:
             return bytes(body)
 
 
-class _Replayed:
-    """Hands on a body that has been read already, then everything after it."""
-
-    def __init__(self, receive: Receive, body: bytes) -> None:
-        self.receive, self.body = receive, body
-        self.given = False
-
-    async def __call__(self) -> Message:
-        if self.given:
-            return await self.receive()
-        self.given = True
-        return {"type": "http.request", "body": self.body, "more_body": False}
-
-
 _LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 
 
@@ -257,26 +250,13 @@ def at_most(most: int, counts: Counter[str], who: str, what: str) -> Iterator[No
             del counts[who]
 
 
-class Queue:
-    """A limited number of expensive requests at a time, first come, first served."""
-
-    def __init__(self, places: int) -> None:
-        self._places, self._waiting = asyncio.Semaphore(places), 0
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait for a place, unless too many wait already."""
-        if self._waiting >= MAX_WAITING:
-            raise ProblemError(503, "too many expensive requests are waiting; try again later")
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._places.release()
+@asynccontextmanager
+async def place(queue: CapacityLimiter) -> AsyncIterator[None]:
+    """Wait for a place, first come, first served, unless too many requests wait already."""
+    if queue.statistics().tasks_waiting >= MAX_WAITING:
+        raise ProblemError(503, "too many expensive requests are waiting; try again later")
+    async with queue:
+        yield
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ from loger.web.guard import Access
 from loger.web.live import Events
 from loger.web.problems import ProblemError, known_parameters
 from loger.web.served import IMAGE_TYPES, Served, Subject, find_image
-from loger.web.service import Service, Variant, Variants
+from loger.web.service import Variant, Variants
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
@@ -53,8 +53,7 @@ class Context:
         self.variants: Variants = request.app.state.variants
         self.events: Events = request.app.state.events
         self.access: Access = request.scope.get(ACCESS, Access())
-        self.service: Service = self.variants.services[0]
-        self.served: Served = self.service.served
+        self.served: Served = self.variants.services[0].served
         """The first bundle, for questions about nobody. It stays the same if another is loaded."""
         self._selections = dict[Served, Selection]()
 
@@ -70,12 +69,12 @@ class Context:
     def words(self, style: str = "sentence") -> Wording:
         """The words for sentences, in the best language of the request."""
         accepted = self.request.headers.get("accept-language", "")
-        return self.service.words(accepted).styled(style)
+        return self.variants.words(accepted).styled(style)
 
     def selection(self, served: Served, ask: s.Wishes) -> Selection:
         """Which items may be recommended, worked out once for each bundle."""
         if served not in self._selections:
-            self._selections[served] = served.selection(ask, self.service.masks)
+            self._selections[served] = served.selection(ask, self.variants.masks)
         return self._selections[served]
 
     def list_request(self, served: Served, ask: s.Wishes, words: Wording) -> ListRequest:
@@ -407,7 +406,7 @@ def image(asked: Asked, item: Item) -> FileResponse:
 
 def _picture(asked: Context, item: str) -> Path | None:
     """The file of an item's picture."""
-    given, folder = asked.served.image(item), asked.service.config.images
+    given, folder = asked.served.image(item), asked.variants.config.images
     return None if given is None or folder is None else find_image(Path(folder), given)
 
 
@@ -417,7 +416,7 @@ def _picture(asked: Context, item: str) -> Path | None:
 @router.get("/masks", tags=["masks"])
 def masks(asked: Asked) -> s.MaskList:
     """The sets of items that filters may name."""
-    return s.MaskList(masks=asked.service.masks.names())
+    return s.MaskList(masks=asked.variants.masks.names())
 
 
 @router.put("/masks/{name}", tags=["masks"], openapi_extra=s.UPLOAD)
@@ -425,22 +424,22 @@ async def put_mask(asked: Asked, name: Annotated[s.Name, InPath()]) -> s.MaskInf
     """Upload a set of items under a name, for `mask=NAME`; it replaces one of the same name."""
     is_json = asked.request.headers.get("content-type", "").startswith("application/json")
     body, graph = await asked.request.body(), asked.served.graph
-    await run_in_threadpool(asked.service.masks.put, name, body, is_json, graph)
+    await run_in_threadpool(asked.variants.masks.put, name, body, is_json, graph)
     return await run_in_threadpool(mask, asked, name)
 
 
 @router.get("/masks/{name}", tags=["masks"])
 def mask(asked: Asked, name: Annotated[s.Name, InPath()]) -> s.MaskInfo:
     """How many items a mask has."""
-    found, unknown = asked.service.masks.read(name, asked.served.graph)
+    found, unknown = asked.variants.masks.read(name, asked.served.graph)
     return s.MaskInfo(name=name, items=int(found.sum()), unknown=unknown)
 
 
 @router.delete("/masks/{name}", tags=["masks"])
 def delete_mask(asked: Asked, name: Annotated[s.Name, InPath()]) -> s.MaskList:
     """Forget a mask. The answer lists those that are left."""
-    asked.service.masks.delete(name)
-    return s.MaskList(masks=asked.service.masks.names())
+    asked.variants.masks.delete(name)
+    return s.MaskList(masks=asked.variants.masks.names())
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────
@@ -537,12 +536,12 @@ def about(asked: Asked) -> s.About:
         fusion=model.config_.em.fusion,
         explain_by=model.config_.explain_by,
         takes_new_users=asked.served.takes_new_users,
-        takes_events=asked.service.config.events and asked.access.scope == "admin",
+        takes_events=asked.variants.config.events and asked.access.scope == "admin",
         labels_repeat=graph.vocabulary.shown is not graph.vocabulary.labels,
         most=s.MOST,
         most_paths=s.MOST_PATHS,
         most_history=s.MOST_HISTORY,
-        staleness=asked.events.staleness(asked.service, time.time()),
+        staleness=asked.events.staleness(asked.variants.services[0], time.time()),
         fitted_for="testing" if held_out else "use",
         held_out=held_out,
         measured=None if model.measured_ is None else s.Measured(**asdict(model.measured_)),
@@ -552,7 +551,7 @@ def about(asked: Asked) -> s.About:
 @router.post("/reload", tags=["running"])
 def reload(asked: Asked) -> s.Reloaded:
     """Reload the bundle if it has changed; needs an API key. Other workers follow in seconds."""
-    if asked.service.config.api_key is None:
+    if asked.variants.config.api_key is None:
         raise ProblemError(403, "to reload by request, start the server with an API key")
     changed = sum(one.refresh() for one in asked.variants.services) > 0
-    return s.Reloaded(changed=changed, fingerprint=asked.service.served.fingerprint)
+    return s.Reloaded(changed=changed, fingerprint=asked.variants.services[0].served.fingerprint)

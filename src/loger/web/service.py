@@ -11,7 +11,6 @@ import logging
 import shutil
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple
@@ -40,20 +39,19 @@ class Service:
     """One bundle that is served. A request reads ``served`` once and uses it to its end, so reloads
     don't disturb it."""
 
-    def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
+    def __init__(self, config: ServeConfig, metrics: Metrics, number: int = 0) -> None:
         self.config, self.metrics = config, metrics
-        self.folder = Path(config.bundle)
+        self.folder = Path((config.bundle, *config.others)[number])
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._following = threading.Lock()
         self._store: EventStore | None = None
-        if config.scratch is not None:
-            self.scratch = Path(config.scratch)
-        else:  # mapped memory stays valid when its file is removed
+        if config.scratch is None:  # mapped memory stays valid when its file is removed
             self.scratch, remove = claimed_folder()
             finalize(self, remove)
-        self.masks = Masks(Path(config.masks) if config.masks else self.scratch / ".masks")
-        self._words = {name: wording_of(name, config.wording) for name in LANGUAGES}
+        else:  # each bundle has a folder of its own for copies
+            self.scratch = Path(config.scratch) / LETTERS[number]
+            self.scratch.mkdir(exist_ok=True)
         self.problem: str | None = None
         """Why the newest bundle isn't served; None if it is."""
         self.served = self._load()
@@ -85,10 +83,6 @@ class Service:
         with self._following:
             self._store = store
             _catch_up(self.served, store)
-
-    def words(self, accepted: str) -> Wording:
-        """The words of the best language of an Accept-Language header."""
-        return self._words[best_language(accepted)]
 
     def refresh(self) -> bool:
         """Load the bundle if it has changed, and return whether it had. If it can't be loaded, that
@@ -209,15 +203,16 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """All bundles of a server. They share the masks."""
+    """All bundles of a server, and the masks and words that they share."""
 
     def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
-        self.traffic = Traffic(tuple(config.traffic))
+        self.config, self.traffic = config, Traffic(tuple(config.traffic))
         self.services: Sequence[Service] = [
-            Service(_own(config, number), metrics) for number in range(1 + len(config.others))
+            Service(config, metrics, number) for number in range(1 + len(config.others))
         ]
-        for service in self.services:
-            service.masks = self.services[0].masks
+        masks = Path(config.masks) if config.masks else self.services[0].scratch / ".masks"
+        self.masks = Masks(masks)
+        self._words = {name: wording_of(name, config.wording) for name in LANGUAGES}
 
     def of(self, who: Who) -> Variant:
         """The variant that somebody gets: by name, or a new user by their history."""
@@ -225,19 +220,11 @@ class Variants:
         number = self.traffic.variant(name)
         return Variant(number, self.services[number], self.traffic.shares[number])
 
+    def words(self, accepted: str) -> Wording:
+        """The words of the best language of an Accept-Language header."""
+        return self._words[best_language(accepted)]
+
     @property
     def problem(self) -> str | None:
         """Why some bundle's newest version isn't served; None if all are."""
         return next((s.problem for s in self.services if s.problem is not None), None)
-
-
-def _own(config: ServeConfig, number: int) -> ServeConfig:
-    """The settings of one bundle; each has a folder of its own for private copies."""
-    if number == 0:
-        return config
-    scratch = config.scratch
-    if scratch is not None:
-        folder = Path(scratch).with_name(f"{Path(scratch).name}-{LETTERS[number]}")
-        folder.mkdir(exist_ok=True)
-        scratch = str(folder)
-    return replace(config, bundle=config.others[number - 1], scratch=scratch)
