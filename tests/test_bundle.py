@@ -13,14 +13,12 @@ import pytest
 
 from loger import __version__
 from loger.engine import files
-from loger.engine.files import MANIFEST, Kind
+from loger.engine.files import MANIFEST, Kind, check_target, kind_of
 from loger.engine.settings import from_names
 from loger.errors import DataError
 from loger.store.bundle import (
     MODEL,
-    check_target,
     fingerprint,
-    is_bundle,
     mapped,
     read,
     stamp,
@@ -129,32 +127,32 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
 
 
 def test_whether_a_folder_is_a_bundle_depends_on_its_manifest_alone(folder, tmp_path):
-    assert is_bundle(folder, MODEL)
-    assert not is_bundle(folder, OTHER)
+    assert kind_of(folder) == MODEL.name
+    assert kind_of(folder) != OTHER.name
     (folder / "names.safetensors").unlink()  # damaged, and still a bundle
     change(folder, format=99)  # of another format, and still a bundle
-    assert is_bundle(folder, MODEL)
+    assert kind_of(folder) == MODEL.name
     for content in ("{", "[]", "null", '"loger"'):
         (folder / MANIFEST).write_text(content)
-        assert not is_bundle(folder, MODEL)
+        assert kind_of(folder) != MODEL.name
     (folder / MANIFEST).write_bytes(b"\xff\xfe")
-    assert not is_bundle(folder, MODEL)
+    assert kind_of(folder) != MODEL.name
     (folder / MANIFEST).unlink()
-    assert not is_bundle(folder, MODEL)
-    assert not is_bundle(tmp_path / "nowhere", MODEL)
+    assert kind_of(folder) != MODEL.name
+    assert kind_of(tmp_path / "nowhere") != MODEL.name
 
 
 def test_a_bundle_goes_into_a_new_or_empty_folder_or_replaces_a_bundle(folder, tmp_path):
-    check_target(tmp_path / "new", kind=MODEL)
+    check_target(tmp_path / "new", MODEL, replace=False)
     (tmp_path / "empty").mkdir()
-    check_target(tmp_path / "empty", kind=MODEL)
-    check_target(folder, replace=True, kind=MODEL)
+    check_target(tmp_path / "empty", MODEL, replace=False)
+    check_target(folder, MODEL, replace=True)
     with pytest.raises(DataError, match="already contains a model bundle; choose a new folder"):
-        check_target(folder, kind=MODEL)
+        check_target(folder, MODEL, replace=False)
     with pytest.raises(DataError, match="not empty and not a jar"):
-        check_target(folder, replace=True, kind=OTHER)
+        check_target(folder, OTHER, replace=True)
     with pytest.raises(DataError, match="is a file"):
-        check_target(folder / MANIFEST, replace=True, kind=MODEL)
+        check_target(folder / MANIFEST, MODEL, replace=True)
 
 
 def test_a_stamp_and_a_fingerprint_tell_a_rewritten_bundle_from_the_old(folder, tmp_path):
@@ -216,13 +214,13 @@ def placed(name: str, low: int, high: int) -> str:
 
 
 FORGED = {
-    "overlap": ([placed("a", 0, 64), placed("b", 0, 64)], 64, "b does not begin where"),
-    "partly": ([placed("a", 0, 32), placed("b", 24, 64)], 64, "b does not begin where"),
-    "hole": ([placed("a", 0, 32), placed("b", 40, 64)], 64, "b does not begin where"),
-    "late": ([placed("a", 8, 64)], 64, "a does not begin where"),
+    "overlap": ([placed("a", 0, 64), placed("b", 0, 64)], 64, "b doesn't begin where"),
+    "partly": ([placed("a", 0, 32), placed("b", 24, 64)], 64, "b doesn't begin where"),
+    "hole": ([placed("a", 0, 32), placed("b", 40, 64)], 64, "b doesn't begin where"),
+    "late": ([placed("a", 8, 64)], 64, "a doesn't begin where"),
     "twice": ([placed("a", 0, 32), placed("a", 32, 64)], 64, "a name appears twice"),
-    "rest": ([placed("a", 0, 32)], 64, "its arrays end 32 bytes before the file does"),
-    "beyond": ([placed("a", 0, 72)], 64, "a does not begin where"),
+    "rest": ([placed("a", 0, 32)], 64, "its last 32 bytes belong to no array"),
+    "beyond": ([placed("a", 0, 72)], 64, "a doesn't begin where"),
 }
 
 

@@ -83,7 +83,7 @@ def test_what_is_there_is_not_made_again(model, tmp_path, monkeypatch):
 def test_another_export_into_the_same_folder_is_refused(model, tmp_path):
     folder = tmp_path / "lists"
     export.export_lists(model, model.users, folder, 3)
-    with pytest.raises(DataError, match=r"recommendations with another k; give a new folder"):
+    with pytest.raises(DataError, match=r"recommendations with another k; choose a new folder"):
         export.export_lists(model, model.users, folder, 4)
     with pytest.raises(DataError, match="another users and explain"):
         export.export_lists(model, model.users[1:], folder, 3, explain=True)

@@ -127,11 +127,12 @@ def amazon(
 def check_targets(out: Path, bundle: Path | None, force: bool) -> None:
     """Check before any work that the data set and the bundle can be saved."""
     from loger.data import saved
-    from loger.store.bundle import check_target
+    from loger.engine.files import check_target
+    from loger.store.bundle import MODEL
 
     saved.check_target(out, replace=force)
     if bundle is not None:
-        check_target(bundle, replace=force)
+        check_target(bundle, MODEL, replace=force)
         if show.wants_json():
             remedy = "run loger fit --json afterwards"
             raise DataError("--fit can't be combined with --json", remedy=remedy)

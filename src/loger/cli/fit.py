@@ -79,10 +79,11 @@ def fit(
     """
     from loger.config import PRESETS
     from loger.encoder import encoder_named
+    from loger.engine.files import check_target
     from loger.engine.settings import layered
-    from loger.store.bundle import check_target
+    from loger.store.bundle import MODEL
 
-    check_target(out, replace=force)
+    check_target(out, MODEL, replace=force)
     works_on = show.engine_named()
     other = preset != "default" or encoder != "transe"
     if warm_from is not None and (other or config or set_):

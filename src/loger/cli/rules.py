@@ -44,9 +44,10 @@ def rules(
       loger rules my-shop --all --set min_support=20
       loger rules my-shop.bundle ann
     """
-    from loger.store.bundle import is_bundle
+    from loger.engine.files import kind_of
+    from loger.store.bundle import MODEL
 
-    if is_bundle(path):
+    if kind_of(path) == MODEL.name:
         _of_model(path, every, user, language)
         return
     if user is not None:

@@ -60,13 +60,13 @@ def update(
       loger update my-shop.bundle --forget-user ann
       loger update my-shop.bundle --events my-shop.bundle.events.sqlite
     """
-    from loger.engine.files import claim
-    from loger.store.bundle import check_target
+    from loger.engine.files import check_target, claim
+    from loger.store.bundle import MODEL
     from loger.updates.events import events_path
     from loger.web.folding import fold, forget
 
     target, now = out or bundle, datetime.now(UTC).timestamp()
-    check_target(target, replace=force or out is None)
+    check_target(target, MODEL, replace=force or out is None)
     gone: dict[str, Any] = {"users": list(forget_user), "items": list(remove_item)}
     gone |= {"interactions": remove_interactions, "facts": remove_facts}
     new: dict[str, Any] = {"interactions": interactions, "facts": facts, "items": items}

@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from loger import __version__
 from loger.engine import files
-from loger.engine.files import MANIFEST, Kind, atomic_folder, check_files, kind_of, read_manifest
+from loger.engine.files import MANIFEST, Kind, atomic_folder, check_files, read_manifest
 from loger.errors import DataError, LogerError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 from loger.graph.checks import check_arrays
@@ -100,19 +100,6 @@ def read(folder: Path | str, kind: Kind) -> Bundle:
     return Bundle(folder, manifest.loger, manifest.about, arrays)
 
 
-def is_bundle(folder: Path | str, kind: Kind = MODEL) -> bool:
-    """Whether a folder contains a bundle of a kind, in any format, complete or damaged.
-
-    This is the one answer to the question; what else lies in the folder does not matter.
-    """
-    return kind_of(folder) == kind.name
-
-
-def check_target(folder: Path | str, *, replace: bool = False, kind: Kind = MODEL) -> None:
-    """Refuse to write a bundle unless the folder is new, empty, or a bundle to ``replace``."""
-    files.check_target(folder, kind, replace=replace)
-
-
 Stamp = tuple[str, int, int, int]
 
 
@@ -151,10 +138,10 @@ def mapped(path: Path) -> dict[str, NDArray[np.generic]]:
     out, end = {}, 0
     for name, (dtype, shape, low, high) in sorted(entries.items(), key=lambda e: e[1][2:]):
         if low != end or high > len(whole) or (start + low) % dtype.itemsize:
-            raise _not_arrays(path, f"{name} does not begin where the array before it ends")
+            raise _not_arrays(path, f"{name} doesn't begin where the array before it ends")
         out[name], end = np.asarray(whole[low:high]).view(dtype).reshape(shape), high
     if end != len(whole):
-        raise _not_arrays(path, f"its arrays end {len(whole) - end:,} bytes before the file does")
+        raise _not_arrays(path, f"its last {len(whole) - end:,} bytes belong to no array")
     return {name: out[name] for name in entries}
 
 
@@ -177,7 +164,7 @@ def _placed(entry: Mapping[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], i
 
 
 def _not_arrays(path: Path, why: str) -> DataError:
-    return DataError(f"not a file of arrays ({why})", path=path, remedy=MODEL.remedy)
+    return DataError(f"isn't a safetensors file ({why})", path=path, remedy=MODEL.remedy)
 
 
 def text_array(texts: Sequence[str]) -> NDArray[np.uint8]:
@@ -199,7 +186,7 @@ def texts_of(array: NDArray[np.generic]) -> list[str]:
         with suppress(UnicodeDecodeError, ValueError):
             texts = json.loads(raw.decode("utf-8", "surrogatepass"))
     if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
-        raise LogerError("names must be a list of texts")
+        raise LogerError("names must be a list of strings")
     return texts
 
 
@@ -240,7 +227,9 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
     if not all(type(n) is int and n >= 0 for n in sizes.values()):
         raise LogerError(f"types must have sizes, got {sizes!r}")
     if not len(names) == len(labels) == sum(sizes.values()):
-        raise LogerError(f"{len(names):,} names and {len(labels):,} labels do not fit the types")
+        raise LogerError(
+            f"{len(names):,} names and {len(labels):,} labels don't fit the sizes of the types"
+        )
     # Most entities are labelled by their names: such a text is held once.
     labels = [a if a == b else b for a, b in zip(names, labels, strict=True)]
     ends = np.cumsum([0, *sizes.values()]).tolist()
@@ -262,12 +251,15 @@ def _relation(
 ) -> Relation:
     for text in (name, head_type, tail_type):
         if type(text) is not str:
-            raise LogerError(f"a relation has a name and two types, got {text!r}")
+            raise LogerError(f"a relation's name and types must be strings, got {text!r}")
     known = recency is None or (type(recency) in (int, float) and 0 <= recency <= MAX_RECENCY)
     if type(derived) is not bool or not known:
         raise LogerError(
-            f"{name} should be derived or not, and fade or not, got {derived!r}, {recency!r}"
+            f"relation {name!r} needs derived = true or false and a recency from 0 to "
+            f"{MAX_RECENCY:g}, got {derived!r} and {recency!r}"
         )
     if window is not None and (type(window) is not int or window < 1):
-        raise LogerError(f"the window of {name} should be a number of places, got {window!r}")
+        raise LogerError(
+            f"the window of {name!r} must be a whole number of at least 1, got {window!r}"
+        )
     return Relation(name, head_type, tail_type, derived, recency, window)

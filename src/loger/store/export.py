@@ -216,25 +216,25 @@ def _plan(work: Work, users: NDArray[np.int64]) -> dict[str, Any]:
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
     """Lay a plan down in a new folder; in an old one, see that it is the same."""
     if folder.exists() and not folder.is_dir():
-        raise DataError("is a file", path=folder, remedy="give a folder")
+        raise DataError("is a file", path=folder, remedy="choose a folder")
     folder.mkdir(exist_ok=True)
     path = folder / PLAN
     if not path.exists():
         if any(folder.glob("[!.]*")):
             what = f"is not empty and not a {FOLDER.noun}"
-            raise DataError(what, path=folder, remedy="give a new folder")
+            raise DataError(what, path=folder, remedy="choose a new folder")
         write_text(path, json.dumps(plan, indent=2) + "\n")
         return
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise DataError("damaged", path=path, remedy=FOLDER.remedy) from None
+        raise DataError("is damaged", path=path, remedy=FOLDER.remedy) from None
     if found != plan:
         other = [key for key in plan if not isinstance(found, dict) or found.get(key) != plan[key]]
         raise DataError(
             f"contains recommendations with another {' and '.join(other)}",
             path=folder,
-            remedy="give a new folder, or delete this one",
+            remedy="choose a new folder, or delete this one",
         )
 
 
@@ -308,6 +308,4 @@ _WRITERS: Mapping[str, Callable[[Iterator[pl.DataFrame], Path], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".jsonl": _write_jsonl,
-    ".json": _write_jsonl,
-    ".ndjson": _write_jsonl,
 }

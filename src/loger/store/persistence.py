@@ -208,13 +208,13 @@ def _check_encoder(
     have: an encoder would allocate it before it saw that they do not fit."""
     held, wanted = sum(a.size for a in arrays.values()), settings.get("dimension", 1)
     if type(wanted) is not int or not 1 <= graph.n_entities * wanted <= held:
-        raise LogerError(f"an encoder of dimension {wanted!r} needs more than {held:,} numbers")
+        raise LogerError(f"an encoder of dimension {wanted!r} needs more than its {held:,} numbers")
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not array.size:
             continue
         most = np.inf if name.endswith(".second") else LARGEST  # which is of training, and unused
         if not (array.min() >= -most and array.max() <= most):  # nor is NaN
-            raise LogerError(f"{name} of the encoder must be finite and at most {LARGEST:g}")
+            raise LogerError(f"the encoder's {name} must be finite and at most {LARGEST:g}")
 
 
 def _sequence(
@@ -227,9 +227,11 @@ def _sequence(
         raise LogerError("a sequence encoder needs times and the TransE that it was fitted with")
     for name, array in arrays.items():
         if not bool((np.abs(array) <= LARGEST).all()):  # nor is NaN
-            raise LogerError(f"{name} of the sequence encoder must be finite")
+            raise LogerError(
+                f"the sequence encoder's {name} must be finite and at most {LARGEST:g}"
+            )
     if not bool(((out.decays_ > 0) & (out.decays_ < 1)).all()):
-        raise LogerError("the decays of a sequence encoder must lie between 0 and 1")
+        raise LogerError("the sequence encoder's decays must be between 0 and 1")
     return out
 
 

@@ -300,22 +300,23 @@ class DislikeEvent(_Event):
     item: Name
 
 
-class ItemEvent(_Event):
+class _Described(_Event):
+    label: Label = None
+    facts: Facts = {}
+
+
+class ItemEvent(_Described):
     """An item is new, or has another label or more facts."""
 
     kind: Literal["item"]
     item: Name
-    label: Label = None
-    facts: Facts = {}
 
 
-class UserEvent(_Event):
+class UserEvent(_Described):
     """A user is new, or has another label or more facts."""
 
     kind: Literal["user"]
     user: Name
-    label: Label = None
-    facts: Facts = {}
 
 
 class FactEvent(_Event):

@@ -244,7 +244,7 @@ export function picture(record, width) {
 }
 
 // Mark what belongs to some reasons, in the picture and in the list of actions; none: nothing.
-export function light(root, reasons) {
+function light(root, reasons) {
   const wanted = new Set(reasons.map(String));
   for (const part of root.querySelectorAll("[data-reasons]")) {
     part.classList.toggle("lit", part.dataset.reasons.split(" ").some((reason) => wanted.has(reason)));
