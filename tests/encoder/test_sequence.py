@@ -13,7 +13,7 @@ import torch
 from loger.config import LOGERConfig
 from loger.data import Dataset, split
 from loger.data.assemble import assemble
-from loger.encoder import TransE, TransEConfig
+from loger.encoder import TransE, TransEConfig, sequence_training
 from loger.encoder.cold_start import Moved
 from loger.encoder.sequence import Sequence, SequenceConfig
 from loger.encoder.sequence_training import Softmax, Training
@@ -192,6 +192,14 @@ def next_found(dataset: Dataset) -> float:
 def test_it_learns_what_comes_next():
     # In any order, what is near on the circle can still be told.
     assert next_found(walkers()) > next_found(walkers(order=False)) + 0.05
+
+
+def test_sparse_data_get_half_of_the_epochs(monkeypatch):
+    graph, epochs = split(walkers(), "time").graph, []
+    for sparse in (0, 10_000):  # the fewest prefixes per item that aren't sparse
+        monkeypatch.setattr(sequence_training, "SPARSE", sparse)
+        epochs.append(Training(CONFIG, graph, directions(N_ITEMS)).epochs)
+    assert epochs == [6, 3]
 
 
 def test_the_same_seed_gives_the_same_bytes_also_if_it_was_interrupted(tmp_path):

@@ -41,7 +41,8 @@ class SequenceConfig(TrainerConfig):
 
     dimension: int = 128
     epochs: int = 8
-    """Number of passes over the histories; 0 switches the sequence encoder off."""
+    """Number of passes over the histories, half as many on sparse data; 0 switches the sequence
+    encoder off."""
     batch: int = 384
     """Approximate number of histories' prefixes in a step."""
     rate: float = 5e-3

@@ -34,6 +34,9 @@ LONGEST = 200
 ENOUGH, SPARSEST = 150_000, 8
 """An epoch uses about this many prefixes: every second, third … of each history from a random
 start, but at least every eighth."""
+SPARSE = 20
+"""If there are fewer prefixes than this per item, a fit makes half of the epochs; more overfit
+(docs/adr/0025)."""
 FULL, SAMPLED = 5_000, 2_000
 """The most items for which the softmax is over all of them, and how many are drawn if there are
 more."""
@@ -60,24 +63,27 @@ class Training:
         self.directions = torch.from_numpy(directions).to(self.device)
         self.histories = _histories(graph)
         sizes = np.minimum(np.diff(self.histories[1]), LONGEST)
-        self.stride = int(np.clip(np.maximum(sizes - 1, 0).sum() / ENOUGH, 1, SPARSEST))
+        prefixes = np.maximum(sizes - 1, 0).sum()
+        self.stride = int(np.clip(prefixes / ENOUGH, 1, SPARSEST))
+        sparse = prefixes < SPARSE * graph.n_items
+        epochs = max(1, config.epochs // 2) if sparse else config.epochs
+        self.epochs = config.warm_epochs if self.warm else epochs
         self._start(begun)
 
     def run(self, checkpoint: Path | None, progress: Progress) -> State:
         """Train for all epochs that a checkpoint hasn't done; returns what was learned."""
-        epochs = self.config.warm_epochs if self.warm else self.config.epochs
         begun = self.parameters if self.warm else None
         run = self.graph.fingerprint, self.config, self.directions, begun
         saved, tensors = Checkpoint(checkpoint, "sequence", *run), self._tensors()
         with torch.no_grad():
             first = saved.resume(tensors)
         with one_thread():
-            for epoch in range(first, epochs):
+            for epoch in range(first, self.epochs):
                 batches = list(self._batches(epoch))
                 with repeatable([self.config.seed, 0x5E9, epoch, self.warm]):
                     for k, batch in enumerate(batches):
-                        progress(WHAT, epoch * len(batches) + k, epochs * len(batches))
-                        done = (epoch + k / len(batches)) / epochs
+                        progress(WHAT, epoch * len(batches) + k, self.epochs * len(batches))
+                        done = (epoch + k / len(batches)) / self.epochs
                         self._step(batch, self.config.rate_after(done), [epoch, k])
                 saved.save(epoch + 1, tensors)
         progress(WHAT, 1, 1)

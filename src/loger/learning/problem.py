@@ -226,12 +226,10 @@ class Problem:
 
     # ── comparing rounds and settings ───────────────────────────────────────────────────
 
-    def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Doubles, Doubles]:
-        """NDCG and Recall of each development user, or of about ``most`` of them, ranking all
-        items."""
-        some = self.dev_users if most is None else spread(self.dev_users, most)
-        lists, _ = self.ranker(fitted).top(some, DEPTH, engine=self.engine)
-        hits, n = self._hits(some, lists)
+    def dev_metrics(self, fitted: FittedLogic) -> tuple[Doubles, Doubles]:
+        """NDCG and Recall of each development user, ranking all items."""
+        lists, _ = self.ranker(fitted).top(self.dev_users, DEPTH, engine=self.engine)
+        hits, n = self._hits(self.dev_users, lists)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
     def encoder_ndcg(self, fitted: FittedLogic) -> Doubles:

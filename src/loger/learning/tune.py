@@ -32,13 +32,9 @@ POPULARITY_EXPONENTS = (0.0, 0.75)
 
 SHARES = (0.0, 0.25, 0.5, 0.75)
 """The shares of the encoder's best weight that are tried."""
-MAX_LOSS = 0.005
-"""A lower encoder share may cost this much of NDCG on average, if chance can explain the loss."""
 MAX_RISK = 0.05
 """The lower end of the interval may cost this much of NDCG, and the interval may be twice as wide.
 Otherwise four users whose items nobody recommends would vote for no encoder."""
-USERS = 1500
-"""Development users on whom encoder shares are compared."""
 
 Start = Callable[[EM], FittedLogic]
 """Makes the first M-step of a problem."""
@@ -227,11 +223,10 @@ class EncoderShare(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """Whether it costs nothing: no loss beyond chance, little on average, and surely not
-        much."""
+        """Whether it costs nothing: no loss on average, and surely not much."""
         best = self.ndcg - self.difference
         sure = self.low >= -MAX_RISK * best and self.high - self.low <= 2 * MAX_RISK * best
-        return self.high >= 0 and self.difference >= -MAX_LOSS * best and sure
+        return self.difference >= 0 and sure
 
     def __str__(self) -> str:
         best = max(self.ndcg - self.difference, 1e-12)
@@ -293,10 +288,10 @@ def _compared(
 ) -> list[tuple[EncoderShare, FittedLogic]]:
     """Each share of the encoder's best weight, compared with that weight."""
     *fitted, best = encoder_lowered(em, (*shares, 1.0), derived)
-    free = em.dev_metrics(best, USERS)[0]
+    free = em.dev_metrics(best)[0]
     out = []
     for share, one in zip(shares, fitted, strict=True):
-        ndcg, recall = em.dev_metrics(one, USERS)
+        ndcg, recall = em.dev_metrics(one)
         mean, difference = float(ndcg.mean()), float((ndcg - free).mean())
         row = replace(one.trace[0], ndcg=mean, recall=float(recall.mean()))
         reached = em.encoder_share(one)
