@@ -88,7 +88,7 @@ def test_table_1_has_what_compare_measures_in_both_protocols(made, tmp_path):
 def test_figure_2_stands_beside_its_control_and_heteroembed(made):
     run = made
     rows = {row[0]: row for row in table(run, "figure-2")["rows"]}
-    none, some = (rows[f"1 forced rounds, up to {n} pairs of a user"] for n in (0, 5))
+    none, some = (rows[f"1 forced round, up to {n} pairs of a user"] for n in (0, 5))
     assert none[5] is None
     gap = some[5]
     assert gap["mean"] == pytest.approx(some[3]["mean"] - none[3]["mean"], abs=1e-9)

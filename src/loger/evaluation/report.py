@@ -18,12 +18,10 @@ from loger.evaluation import plots
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
 from loger.explain.render import carried_text, heading, shown_rows
 from loger.learning.fitted import Round
-from loger.metrics.report import PLAIN, SHOWN, Report
+from loger.metrics.report import SHOWN, TITLES, Report
 
-TITLES = {
-    "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",
-    "diversity": "Diversity", "calibration": "Calibration", "novelty": "Novelty",
-}  # fmt: skip
+LISTED = (*SHOWN, "diversity", "calibration", "novelty")
+"""The metrics in the table."""
 Cell = str | float | int
 
 
@@ -120,13 +118,12 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
             rows.append((model, 100 * report.mean(model, metric), 100 * low, 100 * high))
         name = f"{TITLES[metric]}@{report.k}, %"
         out.append(_figure(plots.dots(rows, name), name))
-    columns = ["", *(f"{TITLES[m]}@{report.k}" for m in TITLES), "coverage", "p"]
-    body = [_metric_row(report, model) for model in report.models]
+    columns, *body = report.cells(LISTED, "text")
     note = (
         f"Means over users in percent (novelty in bits) with {report.level:.0%} bootstrap "
-        f"intervals. p compares each method's NDCG with that of {escape(report.best())}, user by "
-        "user (sign-flip test, not corrected for multiple tests). Intervals and p cover other "
-        "users, not other seeds or splits."
+        "intervals; * marks the best. p compares each method's NDCG with that of "
+        f"{escape(report.best())}, user by user (sign-flip test, not corrected for multiple "
+        "tests). Intervals and p cover other users, not other seeds or splits."
     )
     if untuned:
         note += (
@@ -135,17 +132,6 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
         )
     grid = f'<div class="pair">{"".join(out)}</div>'
     return grid + html_table(columns, body) + f'<p class="note">{note}</p>'
-
-
-def _metric_row(report: Report, model: str) -> list[Cell]:
-    best, row = report.best(), [model]
-    for metric in TITLES:
-        scale = 1 if metric in PLAIN else 100
-        low, high = report.interval(model, metric)
-        mean = report.mean(model, metric)
-        row.append(f"{scale * mean:.2f} [{scale * low:.2f},\u00a0{scale * high:.2f}]")
-    p = "" if model == best else f"{report.compare(best, model).p:.4f}"
-    return [*row, f"{100 * report.coverage[model]:.1f}", p]
 
 
 def _rules(rules: Sequence[Mapping[str, Any]]) -> str:

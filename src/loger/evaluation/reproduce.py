@@ -96,9 +96,12 @@ class Extent:
     """Number of questions in the study."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings by method, if not the defaults."""
+    quick: bool = False
+    """Whether the report says that its figures are those of short fits."""
 
 
 QUICK = Extent(
+    quick=True,
     sizes=(0, 10, 50),
     rounds=1,
     js_users=30,
@@ -111,7 +114,10 @@ QUICK = Extent(
     },
 )  # fmt: skip
 """Takes a few minutes on the demo shop and shows all exhibits."""
-
+_QUICK = (
+    "This is a quick run: most methods are fitted for only a few epochs. It shows what the "
+    "exhibits look like; its figures don't compare the methods."
+)
 
 _COMMIT = origin()
 """The commit at which the run began, whatever is committed later."""
@@ -361,14 +367,17 @@ class Reproduction:
         tables = [self._table_1(), self._js_table(), self._figure_2(), self._statistics,
                   self._times()]  # fmt: skip
         commits = sorted({cell["commit"] for cell in self.cells.values()})
-        about = {"command": f"loger reproduce {self.split.dataset.name}", "seeds": [self.seed],
+        quick = " --quick" if self.extent.quick else ""
+        command = f"loger reproduce {self.split.dataset.name}{quick}"
+        about = {"command": command, "seeds": [self.seed],
                  "commit": "; ".join(commits), "machine": f"{os.cpu_count()} cores"}  # fmt: skip
         for table in tables:
             kept = {**about, "note": table.note, "columns": table.columns,
                     "formats": table.formats, "rows": table.rows}  # fmt: skip
             text = json.dumps(kept, indent=1, ensure_ascii=False)
             write_text(self.folder / "tables" / f"{table.name}-{name}.json", text + "\n")
-        notes = [f"{name} is left out: {why}." for name, why in self.left_out.items()]
+        notes = [_QUICK] if self.extent.quick else []
+        notes += [f"{name} is left out: {why}." for name, why in self.left_out.items()]
         notes += [f"{name} failed: {why}." for name, why in self.failures.items()]
         todo = [name for name in self.order if self._missing(name) and name not in self.failures]
         notes += [f"Not yet made: {', '.join(todo)}."] if todo else []
@@ -399,7 +408,14 @@ class Reproduction:
         columns = ["", *(f"{m}, {p}" for p in PROTOCOLS for m in METRICS.values())]
         columns += [f"NDCG in the paper, {name}" for name in PAPER_SETS]
         note = "Per cent, at 10, test; 95% intervals over users. " + _agreement(ndcg)
-        return Table("table-1", "Table 1: recommendation quality", note, columns, rows, ".2f")
+        return Table(
+            "table-1",
+            "Table 1: recommendation quality",
+            note,
+            columns,
+            rows,
+            _formats(".2f", columns),
+        )
 
     def _js_table(self) -> Table:
         """Table 2: JS_f and JS_w, with floor, control and numbers of users."""
@@ -420,11 +436,12 @@ class Reproduction:
             "reasons yet; study.sqlite has the questions (loger study serve)."
         )
         formats = ["", *[".3f"] * 4, ".0f", ".2f", ".1f", ""]
-        return Table("js", "Table 2: faithfulness", note, columns, rows, formats=formats)
+        return Table("js", "Table 2: faithfulness", note, columns, rows, formats)
 
     def _figure_2(self) -> Table:
         """Figure 2: quality over |H⁺|, and the difference from the same E-steps without pairs."""
-        kept = f"{self.extent.rounds} forced rounds"
+        rounds = self.extent.rounds
+        kept = f"{rounds} forced round{'s' if rounds != 1 else ''}"
         labels = {"heteroembed": "HeteroEmbed"}
         labels |= {"loger-paper": "as many rounds as help: the preset `paper`"}
         labels |= {n: f"{kept}, up to {size} pairs of a user" for n, size in self.figure.items()}
@@ -442,7 +459,9 @@ class Reproduction:
             "`paper` with all rounds kept, by how many hidden pairs per user an E-step may learn "
             "from; 0 is the control, the same E-steps without pairs."
         )
-        return Table("figure-2", "Figure 2: hidden pairs", note, columns, rows, ".2f")
+        return Table(
+            "figure-2", "Figure 2: hidden pairs", note, columns, rows, _formats(".2f", columns)
+        )
 
     @cached_property
     def _statistics(self) -> Table:
@@ -452,7 +471,7 @@ class Reproduction:
         rows = [[name, here[name], *theirs] for name, theirs in STATISTICS.items()]
         columns = ["", self.split.dataset.name, *(f"the paper's {name}" for name in PAPER_SETS)]
         note = "The paper's own data sets were never published, so this is other data."
-        return Table("statistics", "Statistics", note, columns, rows, ",d")
+        return Table("statistics", "Statistics", note, columns, rows, _formats(",d", columns))
 
     def _times(self) -> Table:
         """Seconds of each method on this machine."""
@@ -463,7 +482,7 @@ class Reproduction:
             "Wall-clock seconds, and processor time in total. The methods of Figure 2 share the "
             "first fit of their encoder."
         )
-        return Table("times", "Times", note, ["", *stages], rows, ".0f")
+        return Table("times", "Times", note, ["", *stages], rows, ["", *[".0f"] * len(stages)])
 
     def _panels(self) -> list[str]:
         """The four panels of Figure 2, in sampled-100."""
@@ -496,18 +515,18 @@ class Table:
     note: str
     columns: list[str]
     rows: list[list[Any]]
-    form: str = ""
-    """Number format of all columns except the first, unless ``formats`` has one for each."""
-    formats: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if not self.formats:
-            self.formats[:] = ["", *[self.form] * (len(self.columns) - 1)]
+    formats: list[str]
+    """Number format of each column."""
 
     @property
     def texts(self) -> list[list[str]]:
         """The cells as text."""
         return [[_text(x, f) for x, f in zip(row, self.formats, strict=True)] for row in self.rows]
+
+
+def _formats(form: str, columns: Sequence[str]) -> list[str]:
+    """One format for all columns but the first, which has names."""
+    return ["", *[form] * (len(columns) - 1)]
 
 
 def _text(value: Any, form: str) -> str:

@@ -88,7 +88,7 @@ PLAIN = ("novelty", "popularity_lift")
 """Not shares: bits, and a ratio."""
 
 SHOWN = ("ndcg", "recall", "hit_rate", "precision")
-_TITLES = {
+TITLES = {
     "ndcg": "NDCG",
     "recall": "Recall",
     "hit_rate": "HR",
@@ -177,7 +177,7 @@ class Report:
         return self.table()
 
     def _repr_html_(self) -> str:
-        head, *rows = self._cells(SHOWN, "text")
+        head, *rows = self.cells(SHOWN, "text")
         what = f"{self.dataset}, {self.part}, {self.protocol}, {len(self.users):,} users"
         return f"<div><b>{escape(what)}</b>{table(head, rows)}</div>"
 
@@ -193,7 +193,7 @@ class Report:
             raise UnknownNameError("table format", format, get_args(Format))
         if format == "csv":
             return self._csv(metrics)
-        rows = self._cells(metrics, format)
+        rows = self.cells(metrics, format)
         head = rows[0]
         if format == "markdown":
             rows.insert(1, ["---"] * len(head))
@@ -207,9 +207,9 @@ class Report:
         pads = [[f"{c:<{w}}" for c, w in zip(row, widths, strict=True)] for row in rows]
         return "\n".join("  ".join(row).rstrip() for row in pads)
 
-    def _cells(self, metrics: Sequence[str], format: Format) -> list[list[str]]:
-        """The head of the table, and a row for each model."""
-        head = ["", *(f"{_TITLES.get(m, m)}@{self.k}" for m in metrics), "p", "coverage"]
+    def cells(self, metrics: Sequence[str], format: Format) -> list[list[str]]:
+        """The head of ``table``, and a row for each model."""
+        head = ["", *(f"{TITLES.get(m, m)}@{self.k}" for m in metrics), "p", "coverage"]
         return [head, *(self._row(model, metrics, format) for model in self.models)]
 
     def to_json(self) -> str:

@@ -144,32 +144,23 @@ class RandomPaths:
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """The recommender's items, each with paths drawn evenly among all of its groundings."""
-        asked = np.asarray(users).tolist()
-        return [
-            self._of(user, own, paths)
-            for user, own in zip(asked, self.recommender.explained(users, k, 1), strict=True)
-        ]
-
-    def _of(self, user: int, own: Sequence[ExplainedItem], n: int) -> list[ExplainedItem]:
-        # A stream per user and item: what is drawn for one depends on no other.
         out = []
-        for r in own:
-            (drawn,) = self.paths_of(user, [r.item], n)
-            out.append(ExplainedItem(r.item, r.score, drawn, (1.0,) * len(drawn)))
-        return out
-
-    def paths_of(self, user: int, items: Sequence[int], n: int) -> list[tuple[Path, ...]]:
-        """Random paths of any pairs of a user."""
-        out = []
-        for item in items:
-            rng = np.random.default_rng([self.seed, 0x8A2D, user, item])
-            out += random_paths(self.graph, self.rules, user, [item], n, rng)
+        lists = self.recommender.explained(users, k, 1)
+        for user, own in zip(np.asarray(users).tolist(), lists, strict=True):
+            drawn = [(r, self._drawn(user, r.item, paths)) for r in own]
+            out.append([ExplainedItem(r.item, r.score, d, (1.0,) * len(d)) for r, d in drawn])
         return out
 
     def explain_paths(self, users: Ints, items: Ints, n: int) -> list[tuple[Path, ...]]:
         """Random paths of any pairs."""
         pairs = zip(users.tolist(), items.tolist(), strict=True)
-        return [self.paths_of(user, [item], n)[0] for user, item in pairs]
+        return [self._drawn(user, item, n) for user, item in pairs]
+
+    def _drawn(self, user: int, item: int, n: int) -> tuple[Path, ...]:
+        # A stream per user and item: what is drawn for one depends on no other.
+        rng = np.random.default_rng([self.seed, 0x8A2D, user, item])
+        (found,) = random_paths(self.graph, self.rules, user, [item], n, rng)
+        return found
 
 
 # ── planted reasons ─────────────────────────────────────────────────────────────────────
