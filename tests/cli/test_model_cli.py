@@ -13,18 +13,20 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-from loger.cli import app
+from loger.cli import app, evaluate
 from loger.cli.evaluate import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.engine import engine_named
 from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, LogerError
+from loger.evaluation.assess import Assessment
 from loger.evaluation.evaluate import FitRecord
 from loger.explain.questions import history_names
 from loger.explain.render import carried_text, rows
@@ -33,7 +35,10 @@ from loger.rules.wording import ENGLISH
 from loger.store import export
 
 OPAQUE = ENGLISH.line(ENGLISH.text("opaque"))
-SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
+SMALL = (
+    "--set", "encoder.dimension=16", "--set", "encoder.epochs=3", "--set", "derived.tune=false",
+    "--set", "em.teacher=0",
+)  # fmt: skip
 
 
 def run(*arguments: object) -> Result:
@@ -100,7 +105,10 @@ SEED = ("--set", "seed=5")
 
 def test_set_wins_over_the_file(tiny: Path, tmp_path: Path) -> None:
     toml = tmp_path / "s.toml"
-    toml.write_text("seed = 1\n[em]\nrounds = 0\n[encoder]\ndimension = 8\nepochs = 1\n")
+    toml.write_text(
+        "seed = 1\n[em]\nrounds = 0\nteacher = 0\n[encoder]\ndimension = 8\nepochs = 1\n"
+        "[derived]\ntune = false\n"
+    )
     out = tmp_path / "b"
     parsed("fit", tiny, "-o", out, "--config", toml, "--set", "encoder.dimension=4", *SEED)
     config = json.loads((out / "manifest.json").read_text())["about"]["config"]
@@ -110,7 +118,7 @@ def test_set_wins_over_the_file(tiny: Path, tmp_path: Path) -> None:
 
 def test_another_encoder_is_named_and_kept_with_the_bundle(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "b"
-    parsed("fit", tiny, "-o", out, "--encoder", "gnn", "--set", "seed=4")
+    parsed("fit", tiny, "-o", out, "--encoder", "gnn", "--set", "seed=4", *SMALL[4:])
     about = json.loads((out / "manifest.json").read_text())["about"]
     assert (about["encoder"], about["encoder_config"]["seed"]) == ("GNN", 4)
     refuses(("fit", tiny, "-o", tmp_path / "c", "--encoder", "gmn"), "did you mean 'gnn'")
@@ -242,7 +250,7 @@ def test_fit_says_when_no_rule_got_any_weight(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
-    settings = "--set", "encoder.epochs=40", "--set", "encoder.dimension=16", "--set", "em.rounds=0"
+    settings = *SMALL, "--set", "encoder.epochs=40"
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     command = [sys.executable, "-m", "loger", "fit", tiny, "-o", cut, *settings]
 
@@ -513,10 +521,10 @@ def test_a_language_can_be_a_file_of_ones_own_words(bundle: Path, tmp_path: Path
 
 
 def test_no_command_prints_a_line_of_more_than_120_columns(
-    bundle: Path, data: Path, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, tiny: Path, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("shop").symlink_to(data)
+    Path("shop").symlink_to(tiny)
     shutil.copytree(bundle, "shop.bundle")
     (told,) = parsed("recommend", "shop.bundle", user)
     best, worst = told["items"][0]["item"], LOGER.load(bundle).items[-1]
@@ -566,14 +574,22 @@ def research(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def assessed(
+    research: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Assessment, Path]:
+    """What one evaluation found, and the report it wrote."""
+    page = tmp_path_factory.mktemp("evaluated") / "out" / "report.html"
+    with mock.patch.object(evaluate, "draw") as drawn:
+        run("evaluate", research, data, "--report", page, "--ablation", "--faithfulness", 5)
+    return drawn.call_args.args[0], page
+
+
 def test_evaluate_measures_beside_controls_and_writes_a_report(
-    research: Path, data: Path, tmp_path: Path
+    research: Path, data: Path, assessed: tuple[Assessment, Path]
 ) -> None:
-    page = tmp_path / "out" / "report.html"
-    told = parsed(
-        "evaluate", research, data, "--report", page, "--ablation",
-        "--faithfulness", 5,
-    )  # fmt: skip
+    assessment, page = assessed
+    told = assessment.as_dict()
     assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
     assert told["untuned"] == ["MostPop", "ItemKNN", "EASE^R"]
     assert [one["name"] for one in told["faithfulness"]] == ["LOGER", "random paths for LOGER"]
@@ -590,18 +606,24 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
     shown = run("evaluate", research, data, "--methods", "none")
     assert "NDCG@10" in shown.stdout
     assert "baselines" not in shown.stdout
+    alone = parsed("evaluate", research, data, "--methods", "none")
+    assert alone["models"]["LOGER"] == told["models"]["LOGER"]
+    assert set(alone) == {*told, "report"}
 
 
-def test_evaluate_prints_a_sorted_summary_and_the_ablation(research: Path, data: Path) -> None:
-    shown = run("evaluate", research, data, "--faithfulness", 5, "--ablation").stdout.splitlines()
+def test_evaluate_prints_a_sorted_summary_and_the_ablation(
+    assessed: tuple[Assessment, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate.draw(assessed[0], None, verbose=False)
+    shown = capsys.readouterr().out.splitlines()
     assert len(shown) <= 28
     head = next(k for k, line in enumerate(shown) if "NDCG@10" in line)
     means = [float(re.findall(r"\d+\.\d\d", line)[0]) for line in shown[head + 1 : head + 5]]
     assert means == sorted(means, reverse=True) and len(set(means)) > 1
     pairs = next(k for k, line in enumerate(shown) if line.startswith("pairs"))
     assert [line.split()[0] for line in shown[pairs + 1 :]] == ["0", "10", "20", "30", "40", "50"]
-    every = run("evaluate", research, data, "--faithfulness", 5, "--verbose").stdout
-    assert len(every.splitlines()) > 40
+    evaluate.draw(assessed[0], None, verbose=True)
+    assert len(capsys.readouterr().out.splitlines()) > 40
 
 
 def test_evaluate_refuses_what_the_model_was_not_fitted_on(

@@ -18,7 +18,7 @@ from loger.evaluation.faithfulness.measuring import loger_probes
 from loger.explain import frames
 from loger.grounding import Walk, ground, reach
 from loger.learning import estep, pools
-from loger.logic.config import EMConfig
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import Logic
 from loger.model import LOGER, LOGERConfig
@@ -170,9 +170,12 @@ def test_faithfulness(same, parts, model):
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
     for module in (estep, pools, frames):
         monkeypatch.setattr(module, "BLOCK", 16)
-    config = replace(SMALL, em=EMConfig(likelihood=likelihood, rounds=1, early_stop=False))
+    # the teacher's weight, chosen by cross-validation, takes most of the time and has no stage
+    em = EMConfig(likelihood=likelihood, rounds=1, early_stop=False, teacher=0)
+    derived = DerivedConfig(tune=False)
 
     def fit(engine):
+        config = replace(SMALL, em=em, derived=derived)
         model = LOGER(config, engine=engine).fit(parts, tune={})
         lists = model.recommend(k=5, explain=True)
         return [model.weights_, model.encoder_.state(), *lists.to_dict(as_series=False).values()]
