@@ -4,8 +4,9 @@
 PY := .venv/bin/python
 RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
-# One worker runs all tests of a file, so that what they share is made only once.
-PYTEST := -n 2 --dist loadfile --durations 10
+# One worker runs all tests of a file, so that what they share is made only once. tests/conftest.py
+# says which files come first.
+PYTEST := -n 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
 # If this were set, every process that a test starts would compile PyTorch's Python files again, in two seconds.

@@ -15,11 +15,16 @@ from loger.data import from_frames, load, split
 from loger.encoder import TransEConfig
 from loger.graph import DISLIKED
 from loger.graph.growth import with_facts
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER
 from loger.rules import candidates
 from loger.tables.table import from_tables
 
-SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
+SMALL = LOGERConfig(
+    encoder=TransEConfig(dimension=8, epochs=2),
+    em=EMConfig(teacher=0),
+    derived=DerivedConfig(tune=False),
+)
 USERS, ITEMS = 150, 80
 
 

@@ -31,7 +31,9 @@ from loger.rules import RuleSet, make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence
 
 SMALL = LOGERConfig(
-    derived=DerivedConfig(), encoder=TransEConfig(dimension=16, epochs=2), em=EMConfig(rounds=0)
+    derived=DerivedConfig(),
+    encoder=TransEConfig(dimension=16, epochs=2),
+    em=EMConfig(rounds=0, teacher=0),
 )
 ALL = DerivedConfig(FollowedByConfig(facts=10_000, recency=2.0), GoesWithConfig(facts=10_000))
 

@@ -158,6 +158,8 @@ def compare(output: str, shown: list[str], what: str) -> None:
 
 
 def cli_output(arguments: list[str]) -> str:
+    if arguments[0] == "evaluate":  # the reasons of a few users take the same steps as those of all
+        arguments = [*arguments, "--faithfulness", "5"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, (arguments, result.output)
     return result.output

@@ -23,7 +23,7 @@ from loger.model import LOGER
 
 CONFIG = LOGERConfig(
     encoder=TransEConfig(dimension=8, epochs=2, warm_epochs=1),
-    em=EMConfig(rounds=2, early_stop=False, tau=0.0),
+    em=EMConfig(rounds=2, early_stop=False, tau=0.0, teacher=0),
 )
 
 

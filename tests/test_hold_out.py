@@ -23,12 +23,13 @@ from loger.errors import LogerError
 from loger.evaluation.evaluate import FitRecord, evaluate
 from loger.explain.lists import ListRequest, recommendations
 from loger.learning.derived import derive
+from loger.logic.config import EMConfig
 from loger.metrics import ranking
 from loger.model import LOGER
 from loger.store.bundle import MODEL
 
-SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=2))
-SET = ["--set", "encoder.dimension=16", "--set", "encoder.epochs=2"]
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=2), em=EMConfig(teacher=0))
+SET = ["--set", "encoder.dimension=16", "--set", "encoder.epochs=2", "--set", "em.teacher=0"]
 K = 30
 
 
@@ -41,7 +42,7 @@ def pairs_of(dataset, rows=slice(None)):
 
 @pytest.fixture(scope="module")
 def parts():
-    return split(shop(seed=2, users=150, items=120).dataset)
+    return split(shop(seed=2, users=100, items=80).dataset)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
     for lists in (model.recommend(k=K), model.recommend(model.users[:40], k=K, explain=True)):
         assert lists.height and "held_out" not in lists.columns
         assert not set(lists.select("user", "item").iter_rows()) & owned
-    for user in range(0, 150, 15):
+    for user in range(0, 100, 10):
         rows, _ = recommendations(model.ranker_, user, ListRequest(10, explain=True, paths=3))
         assert not {(model.users[user], row["item"]) for row in rows} & owned
         assert [row["explanation"]["rank"] for row in rows] == [row["rank"] for row in rows]
@@ -105,7 +106,7 @@ def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
 
 
 def test_a_warm_fit_learns_everything_and_keeps_the_figure(testing, parts):
-    warm = LOGER().fit(parts, hold_out=False, warm_from=testing)
+    warm = LOGER(SMALL).fit(parts, hold_out=False, warm_from=testing)
     assert warm.graph_.given.fingerprint == parts.whole().graph.fingerprint
     assert warm.measured_ == testing.measured_ and not len(warm.ranker_.held_out)
 

@@ -234,7 +234,7 @@ def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_pat
     lines = result.stderr.splitlines()
     assert any(line.startswith("split: by time, because there are times") for line in lines)
     assert "note: items without any fact: 1 (first: i5)" in lines
-    assert any(line.startswith("note: 24 training pairs are few") for line in lines)
+    assert any(line.startswith("note: with only 24 training pairs") for line in lines)
     assert len(lines) == len(set(lines))
     assert {"counting groundings", "measuring reach"} <= set(lines)
 

@@ -99,7 +99,7 @@ def test_scores_have_the_shapes_of_the_protocol(make: Make, small: KnowledgeGrap
     assert encoder.score_items([]).shape == (0, small.n_items)
 
 
-@every_encoder
+@each_kind
 def test_finds_held_out_purchases_far_better_than_chance(make: Make, parts: Split) -> None:
     encoder = make(epochs=16).fit(parts.graph)
     users, items = parts.pairs("validation")

@@ -36,7 +36,7 @@ from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.logic.config import EMConfig
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import Recommender, fit_for, part_matrix, ranked
@@ -47,8 +47,9 @@ SMALL = TransEConfig(dimension=8, epochs=2)
 def small_loger() -> LOGER:
     """LOGER of few rules and one round of EM, whose E-step finds hidden pairs."""
     mining = MiningConfig(max_rules=8, min_support=5)
-    em = EMConfig(rounds=1, early_stop=False)
-    return LOGER(LOGERConfig(mining=mining, em=em, encoder=SMALL))
+    em = EMConfig(rounds=1, early_stop=False, teacher=0)
+    derived = DerivedConfig(tune=False)
+    return LOGER(LOGERConfig(mining=mining, derived=derived, em=em, encoder=SMALL))
 
 
 RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
