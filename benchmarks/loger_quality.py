@@ -237,8 +237,9 @@ def table(out: Path, protocol: str) -> str:
 def figures(out: Path) -> dict[str, object]:
     """The default on all sets as a table of docs/tables: means over users and seeds, spread over
     seeds."""
-    rows: list[list[object]] = []
+    rows, seeds = list[list[object]](), set[int]()
     for name in SETS:
+        seeds |= set(_found(out, name, "default", "full"))
         found = {
             of: [pl.read_parquet(f) for f in _found(out, name, of, "full").values()]
             for of in ("default", "encoder")
@@ -252,7 +253,7 @@ def figures(out: Path) -> dict[str, object]:
         rows.append([name, len(found["default"]), *cells])
     return {
         "command": "python benchmarks/loger_quality.py --variants default",
-        "seeds": [0, 1, 2], "commit": COMMIT, "machine": "2 cores, busy",
+        "seeds": sorted(seeds), "commit": COMMIT, "machine": "2 cores, busy",
         "columns": ["test, full ranking at 10, per cent", "seeds", "NDCG", "Recall", "HR",
                     "Precision", "its encoder alone, NDCG"],
         "formats": ["", "d", ".2f", ".2f", ".2f", ".2f", ".2f"], "rows": rows,
@@ -330,7 +331,7 @@ def factorial(out: Path) -> dict[str, object]:
     rows = []
     for name in SETS:
         runs = {v: out / f"{name}.{v}.0.full.parquet" for v in ("default", *FACTORIAL)}
-        if not runs["default"].exists():
+        if not runs["default"].exists() or not any(runs[v].exists() for v in FACTORIAL):
             continue
         values = {v: pl.read_parquet(f)["ndcg"].to_numpy() for v, f in runs.items() if f.exists()}
         cells: list[object] = [name, 100 * float(values["default"].mean())]
