@@ -234,9 +234,7 @@ class LOGER(Recommender):
                 "run loger fit --hold-out"
             )
 
-    def em(
-        self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent
-    ) -> EM:
+    def em(self, split: Split, *, progress: Progress = silent) -> EM:
         """The EM problem of a split, for ``ablate_hidden`` and ``encoder_share_curve``.
 
         It has this model's settings or, once fitted, those that the fit chose, and a new encoder
@@ -244,7 +242,7 @@ class LOGER(Recommender):
         labels.
         """
         settings = replace((self.config_ if self.is_fitted else self.config).em, many_labels=0)
-        fit = self._fit(checkpoint, progress)
+        fit = self._fit(None, progress)
         em = fit.problem(split)(settings)
         ordered = self.is_fitted and self.ranker_.sequence is not None
         sequence = fit.sequence(split, em.encoder) if ordered else None

@@ -16,7 +16,6 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
-    runtime_checkable,
 )
 
 import numpy as np
@@ -103,15 +102,6 @@ class Explains(Protocol):
 
 
 Fits = TypeVar("Fits", bound=Recommender)
-
-
-@runtime_checkable
-class ChecksUnseen(Protocol):
-    """A recommender that can tell whether it has learned from given test pairs."""
-
-    def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
-        """Raise an error for pairs that it has learned from, because testing on them is useless."""
-        ...
 
 
 def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:

@@ -213,13 +213,13 @@ class Noise:
 class Unseen:
     """Draws of items that a user does not have, uniformly.
 
-    A draw that the user already has is drawn again, at most ``rounds`` times, so a user who has
-    nearly all items may still get one of their own.
+    A draw that the user already has is drawn again, at most 8 times, so a user who has nearly all
+    items may still get one of their own.
     """
 
-    def __init__(self, known: PairMatrix, rounds: int = 8) -> None:
+    def __init__(self, known: PairMatrix) -> None:
         owners = np.repeat(np.arange(known.shape[0], dtype=np.int64), np.diff(known.indptr))
-        self.n_items, self.rounds = known.shape[1], rounds
+        self.n_items = known.shape[1]
         self._have = np.sort(pair_keys(owners, known.indices, self.n_items))
 
     def draw(
@@ -229,7 +229,7 @@ class Unseen:
         among = np.arange(self.n_items) if pool is None else pool
         items = among[rng.integers(len(among), size=len(users))]
         again = np.arange(len(users))
-        for _ in range(self.rounds if len(self._have) else 0):
+        for _ in range(8 if len(self._have) else 0):
             keys = pair_keys(users[again], items[again], self.n_items)
             found = np.minimum(np.searchsorted(self._have, keys), len(self._have) - 1)
             again = again[self._have[found] == keys]

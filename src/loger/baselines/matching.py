@@ -85,14 +85,12 @@ class PathMatcher:
         users: ArrayLike,
         k: int,
         paths: int,
-        *,
-        engine: Engine | None = None,
     ) -> list[list[ExplainedItem]]:
         """The k best items of each user that ``known`` does not have, with their best paths."""
         asked = checked_ids(users, self.graph.n_users, "user")
         lists, scores = _lists(recommender, known, asked, k)
         rows, places = np.nonzero(lists >= 0)
-        found = self.best(asked[rows], lists[rows, places], paths, engine=engine)
+        found = self.best(asked[rows], lists[rows, places], paths)
         out: list[list[ExplainedItem]] = [[] for _ in asked]
         for row, place, best in zip(rows.tolist(), places.tolist(), found, strict=True):
             item, score = int(lists[row, place]), float(scores[row, place])

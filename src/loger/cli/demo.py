@@ -54,14 +54,14 @@ def demo(out: Path, verbose: bool) -> None:
         parts = split(made.dataset, "time")
     with show.engine() as engine:
         model = LOGER().fit(parts, progress=engine.progress)
-        story = tell(made, parts, model, engine)
+        story, assessment = tell(made, parts, model, engine)
         ready = LOGER().fit(parts, hold_out=False, warm_from=model, progress=engine.progress)
     made.dataset.save(data)
     how = FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_)
     ready.save(bundle, record=asdict(replace(how, hold_out=False)))
-    story.assessment.write(report, tried=model.tried_, command="loger demo")
+    assessment.write(report, tried=model.tried_, command="loger demo")
     files = {name: str(out / file) for name, file in FILES.items()}
-    show.result(story.content | {"files": files}, lambda story: draw(story, verbose=verbose))
+    show.result(story | {"files": files}, lambda story: draw(story, verbose=verbose))
 
 
 def draw(story: dict[str, Any], *, verbose: bool = False) -> None:

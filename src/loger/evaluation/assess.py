@@ -175,16 +175,11 @@ PROBED = 20
 TESTED = ("flip", "flip_user_edges", "recovered_rule", "recovered_path", "decomposition_error")
 
 
-@dataclass(frozen=True, eq=False)
-class Story:
-    """What the demo shows, as plain values, and the measurements for its report."""
-
-    content: dict[str, Any]
-    assessment: Assessment
-
-
-def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
-    """Gather everything that the demo shows about a shop and a model fitted on it."""
+def tell(
+    demo: Demo, split: Split, model: LOGER, engine: LocalEngine
+) -> tuple[dict[str, Any], Assessment]:
+    """What the demo shows about a shop and a model fitted on it, as plain values; and the
+    measurements for its report."""
     assessment = assess(
         model,
         split,
@@ -218,7 +213,7 @@ def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
         "what_if": _what_if(model, people),
     }
     engine.progress("asking about three people", 1, 1)
-    return Story(content, assessment)
+    return content, assessment
 
 
 def _rules(demo: Demo, model: LOGER) -> list[dict[str, Any]]:

@@ -28,7 +28,6 @@ from loger.metrics import ranking
 from loger.metrics.report import Report
 from loger.model import LOGER
 from loger.recommender import (
-    ChecksUnseen,
     EvaluatedPart,
     PairMatrix,
     Recommender,
@@ -83,7 +82,7 @@ def evaluate(
     if not len(owners):
         raise LogerError(f"{split.dataset.name} has no {part} pairs to evaluate on")
     for recommender in recommenders:
-        if recommender.is_fitted and isinstance(recommender, ChecksUnseen):
+        if recommender.is_fitted and isinstance(recommender, LOGER):
             recommender.check_unseen(owners, items)
     users, rows, n_relevant = np.unique(owners, return_inverse=True, return_counts=True)
     before: tuple[Part, ...] = ("train", "validation") if part == "test" else ("train",)

@@ -216,12 +216,12 @@ def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10)
     return np.stack([n, *means], axis=1)
 
 
-def reliability_error(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
+def reliability_error(stated: Sequence[float], right: Sequence[float]) -> float:
     """The mean over reasons of |mean confidence − share that is right| in their bin; 0 if reasons
     of confidence 41% are right in 41 of 100 cases."""
     if not len(stated):
         return np.nan
-    n, likely, true = reliability(stated, right, bins).T
+    n, likely, true = reliability(stated, right).T
     return float(np.nansum(n * np.abs(likely - true)) / n.sum())
 
 

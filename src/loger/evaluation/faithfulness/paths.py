@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.data.demo import Demo
-from loger.data.splits import Part, Split
+from loger.data.splits import Split
 from loger.engine import Engine
 from loger.evaluation.faithfulness.actions import Acts, NamedReason, NamesReasons
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
@@ -170,19 +170,17 @@ def planted_cases(
     demo: Demo,
     split: Split,
     rules: RuleSet,
-    part: Part = "test",
     graph: KnowledgeGraph | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
-    """Purchases of a part that a planted rule caused, with the paths that caused them.
+    """Purchases of the test part that a planted rule caused, with the paths that caused them.
 
     Includes only purchases whose cause can be found: its rule is among the rules, and its facts
     are in the graph, by default the split's.
     """
-    rows = getattr(split, part)
     graph = graph or split.graph
     sequences = {rule.relations for rule in rules}
     kept, causes = [], []
-    for row in rows.tolist():
+    for row in split.test.tolist():
         if demo.causes[row] < 0:
             continue
         names = demo.planted[demo.causes[row]]
