@@ -384,6 +384,10 @@ def test_what_if_tells_what_is_gone_and_what_is_new(model):
     assert nothing.before == nothing.after
     added = model.what_if(user, add=[model.recommend(user, 1)["item"][0]])
     assert added.before[0] not in added.after  # it is owned now
+    with pytest.raises(LogerError, match="doesn't have"):
+        model.what_if(user, remove=[model.recommend(user, 1)["item"][0]])
+    with pytest.raises(LogerError, match="already has"):
+        model.what_if(user, add=own[:1])
 
 
 def test_what_if_rebuilt_is_the_model_from_which_the_interactions_were_removed(model):

@@ -653,10 +653,14 @@ class LOGER(Recommender):
             k: the number of items.
             rebuild: treats removed items as if they had never happened, as after ``remove``.
         """
-        u = self._user(user)
-        mine = {self.graph_.n_users + int(v) for v in history(self.graph_, np.array([u]))[1]}
-        removed = [self._item(x, mine) for x in as_names(remove)]
+        u, first = self._user(user), self.graph_.n_users
+        has = set(history(self.graph_, np.array([u]))[1].tolist())
+        removed = [self._item(x, {v + first for v in has}) for x in as_names(remove)]
         added = [self._item(x) for x in as_names(add)]
+        for item in {*removed} - has:
+            raise LogerError(f"{user!r} doesn't have {self.items[item]!r}, so it can't be removed")
+        for item in {*added} & has:
+            raise LogerError(f"{user!r} already has {self.items[item]!r}, so it can't be added")
         changed = self.ranker_.rebuilt if rebuild else self.ranker_.user_view
         return WhatIf.of(self.ranker_, changed(u, removed, added), u, k, removed)
 

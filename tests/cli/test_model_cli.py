@@ -28,7 +28,6 @@ from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, LogerError
 from loger.evaluation.assess import Assessment
 from loger.evaluation.evaluate import FitRecord
-from loger.explain.questions import history_names
 from loger.explain.render import carried_text, rows
 from loger.model import LOGER
 from loger.rules.wording import ENGLISH
@@ -428,7 +427,7 @@ def test_lists_written_block_by_block_are_those_written_at_once(
 
 def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str) -> None:
     new = str(parsed("recommend", bundle, user)[0]["items"][0]["item"])
-    own = history_names(LOGER.load(bundle).graph_, user)[0]
+    own = LOGER.load(bundle).owned(user)[0]
     assert parsed("explain", bundle, user, own)["owned"] is True
     assert parsed("explain", bundle, user, new)["owned"] is False
     assert "so loger won't recommend it" in run("explain", bundle, user, own).stdout

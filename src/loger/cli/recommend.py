@@ -375,13 +375,10 @@ def what_if(
     if not remove and not add:
         raise LogerError("pass --remove ITEM or --add ITEM")
     model = options.opened(bundle)
-    from loger.explain.questions import check_change, history_names
-
     name = options.named(model, "user", user)
-    mine = {model.graph_.vocabulary.id("item", item) for item in history_names(model.graph_, name)}
+    mine = {model.graph_.vocabulary.id("item", item) for item in model.owned(name)}
     removed = [options.named(model, "item", text, mine) for text in remove]
     added = [options.named(model, "item", text) for text in add]
-    check_change(model.graph_, name, removed, added)
     answer = model.what_if(name, removed, added, k, rebuild=rebuild).as_dict()
     show.result(answer, lambda values: show.console().print(_change_table(model, values)))
 
@@ -457,7 +454,6 @@ class _ItemFiles(Mapping[str, set[str]]):
 def _list(model: LOGER, user: str, request: ListRequest) -> dict[str, Any]:
     """One user's list, as plain values."""
     from loger.explain.lists import recommendations
-    from loger.explain.questions import history_names
 
     number = model.graph_.vocabulary.id("user", user)
     rows, left_out = recommendations(model.ranker_, number, request)
@@ -465,11 +461,10 @@ def _list(model: LOGER, user: str, request: ListRequest) -> dict[str, Any]:
     if request.explain and request.selection.varies:
         for told, row in zip(explanations, rows, strict=True):
             told["variety"] = row["variety"]
-    has = history_names(model.graph_, user)
     return {
         "user": user,
         "label": _label(model, "user", user),
-        "history": [_item(model, name) for name in has],
+        "history": [_item(model, name) for name in model.owned(user)],
         "held_out": [_item(model, model.items[v]) for v in model.ranker_.held_out.of([number])[1]],
         "items": explanations if request.explain else rows,
         "left_out": left_out,

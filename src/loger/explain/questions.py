@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.errors import LogerError
 from loger.explain.attribution import Explanation, RulePart, explain
 from loger.explain.record import entity_record
 from loger.explain.render import what_if_html, why_not_html
@@ -196,24 +195,6 @@ class WhatIf:
             lines.append(f"{k + 1:3d}  {labels[v + first]}  {move}".rstrip())
         lines += [f"  –  {labels[v + first]}  gone" for v in self.gone]
         return "\n".join(lines)
-
-
-def history_names(graph: Graph, user: str) -> list[str]:
-    """The names of the items in a user's history, sorted by number."""
-    words = graph.vocabulary
-    _, items = history(graph, np.array([words.id("user", user)]))
-    return [words.names[int(item) + graph.n_users] for item in items]
-
-
-def check_change(graph: Graph, user: str, remove: Sequence[str], add: Sequence[str]) -> None:
-    """Raise an error if a change removes what the user doesn't have, or adds what they have."""
-    items = history_names(graph, user)
-    for item in remove:
-        if item not in items:
-            raise LogerError(f"{user!r} doesn't have {item!r}; they have {', '.join(items)}")
-    for item in add:
-        if item in items:
-            raise LogerError(f"{user!r} already has {item!r}; don't add it")
 
 
 # ── without which actions? ────────────────────────────────────────────────────────────
