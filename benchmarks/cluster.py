@@ -40,7 +40,6 @@ import numpy as np
 import polars as pl
 import psutil
 
-from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, load, split
 from loger.data.dataset import Interactions
 from loger.data.demo import shop
@@ -49,6 +48,7 @@ from loger.encoder.distributed import Ranks, joined
 from loger.engine import LocalEngine, ProcessEngine, RayEngine
 from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.methods import EncoderAlone
 from loger.model import LOGER
 from loger.recommender import fit_for
 from loger.store import export as exporting

@@ -16,11 +16,11 @@ from functools import partial
 
 import numpy as np
 
-from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.encoder import TransE, TransEConfig
 from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.methods import EncoderAlone
 from loger.recommender import fit_for
 from tables import METRICS, in_percent
 from where import DATA

@@ -16,11 +16,11 @@ import sys
 import time
 from dataclasses import replace
 
-from loger.baselines.encoder import EncoderAlone
 from loger.config import LOGERConfig
 from loger.data import load, split
 from loger.encoder import TransE
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.methods import EncoderAlone
 from tables import COMMIT, store
 from where import DATA
 
@@ -48,8 +48,7 @@ def main() -> None:
         epochs = config.epochs if config == PAPER else options.epochs
         encoder = TransE(replace(config, epochs=epochs)).fit(parts.graph)
         minutes = (time.process_time() - begun) / 60
-        alone = EncoderAlone()
-        alone.encoder_ = encoder
+        alone = EncoderAlone.of(encoder)
         full = evaluate([alone], parts, "validation")
         sampled = evaluate([alone], parts, "validation", protocol="sampled-100")
         figures = [full.mean(alone.name, "ndcg"), full.mean(alone.name, "recall")]

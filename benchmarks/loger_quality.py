@@ -26,12 +26,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from loger.baselines.encoder import EncoderAlone
 from loger.baselines.heteroembed import HeteroEmbed
 from loger.data import load, split
 from loger.data.splits import Split
 from loger.encoder.folding import score_users
 from loger.evaluation.evaluate import Protocol, evaluate
+from loger.evaluation.methods import EncoderAlone
 from loger.graph import KnowledgeGraph
 from loger.logic.config import DerivedConfig, EMConfig, FollowedByConfig
 from loger.logic.mining import MiningConfig
@@ -114,8 +114,8 @@ class Encoder(EncoderAlone):
     """The encoder of a fitted LOGER alone, with the recency that it chose."""
 
     def __init__(self, model: LOGER) -> None:
-        super().__init__(name="encoder")
-        self.model = model
+        super().__init__(type(model.encoder_), "encoder")
+        self.model, self.encoder_ = model, model.encoder_
 
     def score(self, users: ArrayLike) -> np.ndarray:
         m = self.model

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from loger.baselines.encoder import EncoderAlone
 from loger.baselines.neighbours import MostPop
 from loger.config import LOGERConfig
 from loger.data import split
@@ -19,6 +18,7 @@ from loger.encoder.published import NEGATIVES, DenseAdam, Published
 from loger.encoder.transe_training import _Batch
 from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.methods import EncoderAlone
 
 LITERAL = LOGERConfig.paper_literal().encoder
 SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, epochs=1, rate=1e-2, warm_epochs=2)

@@ -30,12 +30,12 @@ from loger.baselines import (
     SASRec,
     SequenceRules,
 )
-from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.errors import LogerError
+from loger.evaluation.methods import EncoderAlone
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig

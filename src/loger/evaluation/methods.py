@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from numpy.typing import ArrayLike
+
+from loger.engine import Progress, silent
+from loger.graph.arrays import Floats
 from loger.recommender import Recommender
+
+if TYPE_CHECKING:  # methods are listed without loading PyTorch
+    from loger.data.splits import Split
+    from loger.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +52,34 @@ class Method:
         return cast("Mapping[str, Sequence[Any]]", getattr(self.load(), self.grid_name, {}))
 
 
+class EncoderAlone(Recommender):
+    """Ranks by s(u, r_ui, v) of an encoder: LOGER without its logic (α = 0). ``make`` returns a new
+    encoder for each fit."""
+
+    encoder_: Encoder
+
+    def __init__(self, make: Callable[[], Encoder], name: str = "encoder alone") -> None:
+        self.make, self.name = make, name
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Self:
+        """A fitted encoder as it is."""
+        alone = cls(type(encoder))
+        alone.encoder_ = encoder
+        return alone
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Fit the encoder on the training graph."""
+        self.encoder_ = self.make().fit(split.graph, progress=progress)
+        return self
+
+    def score(self, users: ArrayLike) -> Floats:
+        """Scores of all items; see ``Recommender.score``."""
+        return self.encoder_.score_items(users)
+
+
 def encoder_alone(seed: int = 0, encoder: str = "transe", **settings: Any) -> Recommender:
     """An encoder as a recommender, with settings of its own; see ``encoder_named``."""
-    from loger.baselines.encoder import EncoderAlone
     from loger.encoder import encoder_named
 
     name = "encoder alone" if encoder == "transe" else f"encoder alone, {encoder}"

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from loger.baselines.ease import EASE, memory_needed
-from loger.baselines.encoder import EncoderAlone
 from loger.config import LOGERConfig
 from loger.data.splits import Split
 from loger.data.statistics import statistics
@@ -38,7 +37,7 @@ from loger.evaluation import plots
 from loger.evaluation.compare import compare, run_keys
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
-from loger.evaluation.methods import METHODS, Method
+from loger.evaluation.methods import METHODS, EncoderAlone, Method
 from loger.evaluation.report import STYLE, html_table, origin
 from loger.graph import KnowledgeGraph, whole
 from loger.logic.mining import mine
@@ -336,8 +335,7 @@ class Reproduction:
 
     def _encoder_alone(self, model: LOGER) -> dict[str, Any]:
         """The ranking figures of a model's encoder."""
-        alone = EncoderAlone()
-        alone.encoder_ = model.encoder_
+        alone = EncoderAlone.of(model.encoder_)
         reports = {
             p: evaluate([alone], self.split, protocol=p, seed=self.seed, engine=self.engine)
             for p in PROTOCOLS
