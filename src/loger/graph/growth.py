@@ -108,9 +108,10 @@ def with_entities(
 def _merged(words: Vocabulary, kind: str, known: int, more: Mapping[str, str]) -> tuple[Named, Ids]:
     """Names and labels of a type with more entities, and the places of those that were there.
     Entities that came after the fit are sorted by name."""
-    names, labels = words.of_type(kind)
-    there = words.ids(kind) if kind in words.types else {}
-    first = words.span(kind).start if kind in words.types else 0
+    fresh = kind not in words.types
+    names, labels = ([], []) if fresh else words.of_type(kind)
+    there = {} if fresh else words.ids(kind)
+    first = 0 if fresh else words.span(kind).start
     for name, label in more.items():
         if name in there:
             labels[there[name] - first] = label

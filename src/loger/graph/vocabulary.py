@@ -125,9 +125,7 @@ class Vocabulary:
         return range(int(self.offsets[k]), int(self.offsets[k + 1]))
 
     def of_type(self, entity_type: str) -> Named:
-        """Names and labels of the entities of a type; none if the type is unknown."""
-        if entity_type not in self.types:
-            return [], []
+        """Names and labels of the entities of a type."""
         span = self.span(entity_type)
         return self.names[span.start : span.stop], self.labels[span.start : span.stop]
 
