@@ -94,10 +94,11 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _read_delimited(path: Path) -> pl.DataFrame:
-    """A table with a header; cells in quotes may hold separators and ends of lines."""
-    return _blanked(
-        table_files.read_table(path, separator=_separator_of, quotes=True, rename=_usable_names)
-    )
+    """A table with a header; cells in quotes may hold separators and ends of lines. Cells are
+    stripped, and empty ones null."""
+    table = table_files.read_table(path, separator=_separator_of, quotes=True, rename=_usable_names)
+    text = pl.col(pl.String).str.strip_chars()
+    return table.with_columns(pl.when(text != "").then(text).name.keep())
 
 
 def _separator_of(header: str) -> str:
@@ -109,12 +110,6 @@ def _usable_names(names: Sequence[str]) -> list[str]:
     """The names of columns, with one for the index that pandas writes; "line" is ours."""
     first = ROW if names[:1] == [""] and ROW not in names else names[0]
     return ["line_" if name == "line" else name for name in (first, *names[1:])]
-
-
-def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with stripped cells, empty ones null."""
-    text = pl.col(pl.String).str.strip_chars()
-    return frame.with_columns(pl.when(text != "").then(text).name.keep())
 
 
 def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:

@@ -146,12 +146,9 @@ def candidates(graph: KnowledgeGraph, max_hops: int = MAX_HOPS, min_hops: int = 
                 for relations, end in fronts
                 if end == "item" and relations != (INTERACTION,)
             ]
-    negative = {graph.relation_name(r) for r in used if _negative(graph, r)}
+    kinds = [graph.relations[r % len(graph.relations)] for r in used]
+    negative = {graph.relation_name(r) for r, k in zip(used, kinds, strict=True) if k.negative}
     return RuleSet(tuple(rule for rule in found if _allowed(rule, negative)))
-
-
-def _negative(graph: KnowledgeGraph, relation: int) -> bool:
-    return graph.relations[relation % len(graph.relations)].negative
 
 
 def _allowed(rule: Rule, negative: set[str]) -> bool:

@@ -332,7 +332,8 @@ def _company(graph: Graph, path: Path, n: int, words: Wording, name: str = "") -
     shared, did = (_forms(graph, relation, words) for relation in path.relations[1:])
     both = path.relations[1] == graph.inverse(path.relations[2])
     if both and not words.debug:
-        return _both(n, did, name, words)
+        x = words.text("with_about", about=name) if name else words.text("with_both")
+        return _counted(n, did, x, words)
     kind = graph.vocabulary.type_of(path.entities[1])
     x = words.pronoun("them" if kind == "user" else "it", shared.case)
     if name:
@@ -344,12 +345,6 @@ def _company(graph: Graph, path: Path, n: int, words: Wording, name: str = "") -
     key = "company_one" if n == 1 else "company_many"
     key = "company_few" if n < FEW and not words.debug else key
     return words.text(key, n=words.number(n), **clauses)
-
-
-def _both(n: int, did: Forms, name: str, words: Wording) -> str:
-    """16 people bought both; with a name: both this and your lamp."""
-    x = words.text("with_about", about=name) if name else words.text("with_both")
-    return _counted(n, did, x, words)
 
 
 def _counted(n: int, did: Forms, x: str, words: Wording) -> str:

@@ -159,17 +159,13 @@ class Wording:
         return self._noun(entity_type)[2]
 
     def _noun(self, entity_type: str) -> list[str]:
-        if entity_type not in self._nouns:
-            self._nouns[entity_type] = self._new_noun(entity_type)
-        return self._nouns[entity_type]
-
-    def _new_noun(self, entity_type: str) -> list[str]:
-        words = entity_type.split("[")[0].replace("_", " ")
         known: Mapping[str, list[str]] = self.table["types"]
-        if entity_type in known:
-            return known[entity_type]
-        more = plural(words) if self.language == "en" else words
-        return [words, more, self.text("same", kind=words)]
+        found = known.get(entity_type) or self._nouns.get(entity_type)
+        if found is None:
+            words = entity_type.split("[")[0].replace("_", " ")
+            more = plural(words) if self.language == "en" else words
+            found = self._nouns[entity_type] = [words, more, self.text("same", kind=words)]
+        return found
 
     def forms(self, name: str, head_type: str, tail_type: str) -> Forms:
         """How a relation is said."""

@@ -354,8 +354,7 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
                     log.warning("ignored %s %s: the model only knows ranges of it", column, tail)
                     continue
                 rows.append((head, relation.name, tail, kind, relation.tail_type))
-    names = ("head", "relation", "tail", "head_type", "tail_type")
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return pl.DataFrame(rows, schema=NO_FACTS.schema, orient="row")
 
 
 def _cell(text: str, known: Mapping[str, int]) -> list[str]:

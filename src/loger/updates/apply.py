@@ -58,7 +58,12 @@ def updated(
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
     new = placed(changes, before)
-    _check_room(before, len(new.relations))
+    if len(before.relations) + len(new.relations) > MAX_RELATIONS:
+        raise LogerError(
+            f"{len(new.relations):,} new relations are too many, a model has at most "
+            f"{MAX_RELATIONS:,}; check that the relation column contains names of relations, not "
+            "values"
+        )
     moved = with_entities(before, updates.learned, new.entities, new.relations)
     heads, relations, tails, times, strengths = new.numbered(moved.graph)
     when = None if before.times is None else times
@@ -71,15 +76,6 @@ def updated(
     after = _rebuilt(fitted, before, moved, log)
     beside = filter_facts, changes.images, changes.numbers
     return replace(after, catalogue=_catalogue_after(after, *beside))
-
-
-def _check_room(graph: KnowledgeGraph, new: int) -> None:
-    """Refuse more relations than a graph can number."""
-    if len(graph.relations) + new > MAX_RELATIONS:
-        raise LogerError(
-            f"{new:,} new relations are too many, a model has at most {MAX_RELATIONS:,}; "
-            "check that the relation column contains names of relations, not values"
-        )
 
 
 def removed(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from loger.data.assemble import NO_FACTS
 from loger.data.facts import Names, acceptable
 from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph
 from loger.graph.arrays import as_strengths
@@ -296,20 +297,16 @@ class Pending:
             "item": self.items,
         }
         stated = [(*fact, *ends, seq) for fact, (said, ends, seq) in self.facts.items() if said]
-        rows = [dict(zip(_COLUMNS, row[:-1], strict=True)) for row in stated]
+        rows = [dict(zip(NO_FACTS.columns, row[:-1], strict=True)) for row in stated]
         found, refused = acceptable(rows, self.graph, named, self.room)
         why = [
             Refused(stated[k][-1], " ".join(stated[k][:3]), reason) for k, reason in refused.items()
         ]
-        return [_fact_and_ends(row) for row in found], why
-
-
-_COLUMNS = ("head", "relation", "tail", "head_type", "tail_type")
-
-
-def _fact_and_ends(row: Mapping[str, str]) -> tuple[Fact, Ends]:
-    head, relation, tail, *ends = (row[column] for column in _COLUMNS)
-    return (head, relation, tail), (ends[0], ends[1])
+        facts = [
+            ((row["head"], row["relation"], row["tail"]), (row["head_type"], row["tail_type"]))
+            for row in found
+        ]
+        return facts, why
 
 
 def _without(person: Person, item: str) -> Person:
@@ -322,4 +319,4 @@ def _without(person: Person, item: str) -> Person:
 
 def _facts(rows: list[tuple[Fact, Ends]]) -> pl.DataFrame:
     flat = [(*fact, *ends) for fact, ends in rows]
-    return pl.DataFrame(flat, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
+    return pl.DataFrame(flat, schema=NO_FACTS.schema, orient="row")

@@ -72,11 +72,6 @@ class Parts:
     tally: Tally
     lines: int
 
-    def scan(self) -> Iterator[pl.DataFrame]:
-        """Part by part, in the order of the lines."""
-        for file in self.files:
-            yield pl.read_parquet(file)
-
     def column(self, *names: str) -> pl.DataFrame:
         """Some columns of all parts."""
         return pl.concat([pl.read_parquet(file, columns=list(names)) for file in self.files])

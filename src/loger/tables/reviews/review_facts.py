@@ -194,8 +194,8 @@ def _products(product_parts: Parts, items: pl.Series, notes: list[Note]) -> pl.D
     """The products that somebody reviewed, each by its first line."""
     wanted = pl.DataFrame({"item": items})
     kept = [
-        part.join(wanted, on="item", how="semi", maintain_order="left")
-        for part in product_parts.scan()
+        pl.read_parquet(file).join(wanted, on="item", how="semi", maintain_order="left")
+        for file in product_parts.files
     ]
     products = pl.concat(kept)
     first = pl.col("item").is_first_distinct()
