@@ -302,7 +302,7 @@ class Pending:
         why = [
             Refused(stated[k][-1], " ".join(stated[k][:3]), reason) for k, reason in refused.items()
         ]
-        facts = [
+        facts: list[tuple[Fact, Ends]] = [
             ((row["head"], row["relation"], row["tail"]), (row["head_type"], row["tail_type"]))
             for row in found
         ]
