@@ -33,7 +33,7 @@ def test_pair_keys_are_distinct_and_sort_by_user_and_item(pairs):
 
 @pytest.mark.parametrize("ids", [[3], [-1], [0, 2**40], np.array([2**63], dtype=np.uint64)])
 def test_a_number_out_of_range_is_named(ids):
-    with pytest.raises(LogerError, match=r"item numbers lie in 0 … 2, got -?\d+"):
+    with pytest.raises(LogerError, match=r"item numbers must be from 0 to 2, got -?\d+"):
         checked_ids(ids, 3, "item")
 
 

@@ -122,7 +122,7 @@ def test_a_spoilt_bundle_is_refused_with_the_file_and_a_reason(folder, case):
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(DataError, match="nothing: no such folder; give the folder of a model bund"):
+    with pytest.raises(DataError, match="nothing: no such folder; pass the folder of a model bund"):
         read(tmp_path / "nothing", MODEL)
 
 

@@ -125,7 +125,7 @@ def test_traffic_is_a_share_of_users_who_stay_where_they_are() -> None:
     assert all(more.variant(f"user {k}") for k in range(20_000) if numbers[k])
     assert Traffic.read(None, 3).shares == pytest.approx((1 / 3, 1 / 3, 1 / 3))
     for text, n in (("90", 2), ("90:x", 2), ("0:1", 2), ("nan:1", 2), ("-1:2", 2), ("1:1", 3)):
-        with pytest.raises(LogerError, match="traffic is a share above 0"):
+        with pytest.raises(LogerError, match="traffic needs a share above 0"):
             Traffic.read(text, n)
     with pytest.raises(LogerError, match="at most 16"):
         Traffic.read(None, 17)

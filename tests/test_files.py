@@ -152,7 +152,7 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos" / "1.jpg").write_text("")
     with pytest.raises(DataError, match="photos: is not empty and not a box of words; give a new"):
         pack(tmp_path / "photos", "new")
-    with pytest.raises(DataError, match="is a file, not a folder; give a folder"):
+    with pytest.raises(DataError, match="is a file, not a folder; pass a folder"):
         pack(tmp_path / "photos" / "1.jpg", "new")
     with (
         pytest.raises(DataError, match="not a jar"),
@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_the_old_folder_and_is_one_line(tmp_path: Path, libra
     pack(tmp_path / "box", "old")
     command = [sys.executable, "-c", FULL, str(tmp_path / "box"), library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    message = "box: cannot be written (File too large); what was there before is untouched"
+    message = "box: cannot be written (File too large); the old version is unchanged"
     assert message in done.stdout and not done.stderr
     assert unpack(tmp_path / "box") == ["old"]
     assert names(tmp_path) == {"box"}

@@ -277,8 +277,8 @@ def test_taking_away_leaves_the_graph_itself_as_it_was():
         ((0, 0, 99), r"triple 1: tail 99 is not of the type"),
         ((-1, 0, 2), r"triple 1: head -1 is not of the type"),
         ((1, 6, 1), r"triple 1 is a self-loop of entity 1"),
-        ((0, 7, 2), r"triple 1: relation numbers must lie in 0 … 6, got 7"),
-        ((0, -1, 2), r"triple 1: relation numbers must lie in 0 … 6, got -1"),
+        ((0, 7, 2), r"triple 1: relation numbers must be from 0 to 6, got 7"),
+        ((0, -1, 2), r"triple 1: relation numbers must be from 0 to 6, got -1"),
     ],
 )
 def test_triples_that_break_the_data_model_are_refused(triple, message):

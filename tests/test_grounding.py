@@ -233,9 +233,9 @@ def test_a_user_or_item_out_of_range_is_refused():
     from graphs import build, vocabulary
 
     graph = build(vocabulary(2, 2, 1, 1), [(0, 0, 2), (1, 0, 2)])
-    with pytest.raises(LogerError, match=r"item numbers lie in 0 … 1, got 7"):
+    with pytest.raises(LogerError, match=r"item numbers must be from 0 to 1, got 7"):
         ground(graph, candidates(graph), [0], [7])
-    with pytest.raises(LogerError, match=r"as many users as items"):
+    with pytest.raises(LogerError, match=r"users and items must have the same length"):
         ground(graph, candidates(graph), [0, 1], [0])
 
 

@@ -162,9 +162,9 @@ def test_two_searches_give_the_same_and_bad_numbers_are_refused():
     assert one.entities.tobytes() == two.entities.tobytes()
     assert one.scores.tobytes() == two.scores.tobytes()
     assert [p.path for p in one.of(0)] == [p.path for p in one.of(2)]
-    with pytest.raises(LogerError, match=r"item numbers lie in 0 … 11, got 12"):
+    with pytest.raises(LogerError, match=r"item numbers must be from 0 to 11, got 12"):
         search.best(0, [12], AnyOrder())
-    with pytest.raises(LogerError, match=r"user numbers lie in 0 … 39, got -1"):
+    with pytest.raises(LogerError, match=r"user numbers must be from 0 to 39, got -1"):
         search.best(-1, [0], AnyOrder())
     with pytest.raises(LogerError, match="one number per rule"):
         search.best(0, [0], AnyOrder(), importance=[1.0])

@@ -225,7 +225,7 @@ def test_numbers_that_are_not_in_the_graph_are_refused():
         lambda: graph.without_interactions([-1], [0]),
         lambda: history(graph, [40]),
     ):
-        with pytest.raises(LogerError, match=r"(user|item) numbers lie in 0 … "):
+        with pytest.raises(LogerError, match=r"(user|item) numbers must be from 0 to "):
             make()
     with pytest.raises(LogerError, match="list of integers"):
         history(graph, [0.5])

@@ -133,7 +133,7 @@ def test_numbers_of_a_saved_data_set_that_are_not_whole_are_refused(tmp_path: Pa
     with atomic_folder(tmp_path / "d", saved.SAVED, json.loads(json.dumps(about))) as part:
         for name, table in tables_of.items():
             table.write_parquet(part / f"{name}.parquet")
-    with pytest.raises(DataError, match="head must be of whole numbers"):
+    with pytest.raises(DataError, match="head must contain whole numbers"):
         load(tmp_path / "d")
 
 

@@ -125,8 +125,8 @@ def test_another_format_is_refused_with_both_versions(folder):
 @pytest.mark.parametrize(
     ("table", "column", "value", "message"),
     [
-        ("facts", "heads", 10**6, r"facts.parquet: row 5: head must lie in 0 … \d+, got 1000000"),
-        ("facts", "tails", -1, r"facts.parquet: row 5: tail must lie in 0 … \d+, got -1"),
+        ("facts", "heads", 10**6, r"facts.parquet: row 5: head must be from 0 to \d+, got 1000000"),
+        ("facts", "tails", -1, r"facts.parquet: row 5: tail must be from 0 to \d+, got -1"),
         ("facts", "relations", 0, r"facts.parquet: row 5: relation must lie in 1 … 7, got 0"),
         ("facts", "relations", 8, r"facts.parquet: row 5: relation must lie in 1 … 7, got 8"),
         ("facts", "sources", -2, r"facts.parquet: row 5: source must lie in -1 … \d+, got -2"),

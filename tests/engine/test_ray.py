@@ -75,7 +75,7 @@ def test_engines_have_names(monkeypatch):
     assert isinstance(LOGER(engine="threads").engine, LocalEngine)
     with pytest.raises(UnknownNameError, match="unknown engine 'rays'; did you mean 'ray'"):
         engine_named("rays")
-    with pytest.raises(LogerError, match="threads=N takes a number of workers"):
+    with pytest.raises(LogerError, match="threads=N needs a number of workers"):
         engine_named("threads=many")
     with pytest.raises(LogerError, match="ray or ray=VALUE"):
         engine_named("ray=")

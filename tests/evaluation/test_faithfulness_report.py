@@ -189,7 +189,7 @@ def test_without_any_history_there_is_nobody_to_ask():
     whole = tiny()
     empty = Split(whole.dataset, np.arange(0), np.arange(0), np.arange(5))
     recommender, rules = tiny_recommender()
-    with pytest.raises(LogerError, match="no user with training items"):
+    with pytest.raises(LogerError, match="no users with training items"):
         faithfulness_report(recommender, empty, rules)
 
 

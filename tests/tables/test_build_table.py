@@ -204,7 +204,7 @@ def test_what_is_edited_in_the_file_is_what_is_built(
         (("least = 2", 'least = "two"'), DataError, "least must be int, got 'two'"),
         (("least = 2", "least = = 2"), DataError, "is not TOML"),
         (('file = "orders.csv"', 'file = "none.csv"'), DataError, r"none\.csv: .* no such file"),
-        (('take = "aspects"', 'take = "bins"'), DataError, "'comment' of the interactions cannot"),
+        (('take = "aspects"', 'take = "bins"'), DataError, "'comment' of the interactions can't"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_file_are_errors_that_say_where(

@@ -123,9 +123,9 @@ def test_edges_of_ranges_may_be_given(tmp_path: Path, data: Dataset) -> None:
     assert sorted(labels) == ["Price 0.5–10 EUR", "Price 10.1–20 EUR", "Price 20.1–47.5 EUR"]
     wrong = (tmp_path / "m.toml").read_text().replace("[10.0, 20.0]", "[20.0, 10.0]")
     (tmp_path / "m.toml").write_text(wrong)
-    with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* rising numbers"):
+    with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* increasing numbers"):
         loger.from_tables(orders(), products(), mapping=tmp_path / "m.toml")
-    with pytest.raises(LogerError, match="rising numbers"):
+    with pytest.raises(LogerError, match="increasing numbers"):
         data.mapping.with_column("Price (EUR)", edges=(20.0, 10.0))  # type: ignore[attr-defined]
 
 

@@ -97,7 +97,7 @@ def test_workers_answer_together_and_their_numbers_add_up(bundle):
 def test_a_folder_without_a_bundle_is_one_line_with_a_remedy(tmp_path):
     result = CliRunner().invoke(command, ["serve", str(tmp_path)])
     assert result.exit_code == 2
-    assert "give the folder of a model bundle" in result.output
+    assert "pass the folder of a model bundle" in result.output
     assert result.output.count("\n") == 1
 
 

@@ -38,7 +38,7 @@ class PathMatcher:
     def __init__(self, graph: KnowledgeGraph, logs: Floats) -> None:
         if logs.shape != graph.tails.shape or not (logs <= 0).all():
             raise LogerError(
-                f"{len(graph.tails)} logarithms of weights, none above 0, are needed; got "
+                f"needs {len(graph.tails)} logarithms of weights, none above 0; got "
                 f"{logs.shape} up to {logs.max(initial=0)!r}"
             )
         self.graph, self.logs = graph, logs.astype(np.float32)

@@ -100,8 +100,7 @@ class Columns:
         )
         if strange or (enough and len(coded) == len(self.needed)):
             raise DataError(
-                "the first line looks like a header, but not one with the columns "
-                f"{', '.join(names)}",
+                f"the first line looks like a header, but it lacks the columns {', '.join(names)}",
                 path=path,
                 line=int(first["line"]),
                 value=cells,

@@ -120,7 +120,7 @@ def shop(
     if not 0 <= noise < 1:
         raise LogerError(f"noise must be a share in [0, 1), got {noise!r}")
     if variant not in get_args(Variant):
-        raise LogerError(f"a shop is one of {', '.join(get_args(Variant))}, got {variant!r}")
+        raise LogerError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
     streams = [np.random.default_rng([seed, k]) for k in range(2)]
     groups = (np.arange(users) % len(PLANTED)).astype(np.int8)
     people = _paired(_FIRST, " ".join(_paired(*_LAST, between="")))

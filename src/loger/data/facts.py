@@ -150,7 +150,7 @@ def _refuse_interaction(work: Numbering, interaction: str) -> None:
     if interaction in work.relations:
         row = int((work.table["relation"] == interaction).arg_max() or 0)
         raise work.error(
-            f"a fact has the relation {interaction!r}, the name of the interaction itself",
+            f"the relation of a fact is called {interaction!r}, like the interaction",
             row,
             tuple(work.table[c][row] for c in ("head", "relation", "tail")),
             "give such rows as interactions, or the interaction another name, "
@@ -423,9 +423,7 @@ def _resolved(
             if not options:
                 ends = _ends_of_new(graph, row, named)
                 if name not in new and len(new) >= room:
-                    raise LogerError(
-                        "the model takes no more new relations until it is fitted again"
-                    )
+                    raise LogerError("the model can't store more new relations; fit it again")
                 options = [new.setdefault(name, Relation(name, *ends))]
                 _check_agrees(options[0], ends, row)
             relation = _relation_of(row, options, graph)
@@ -442,8 +440,8 @@ def _check_agrees(first: Relation, ends: tuple[str, str], row: Mapping[str, str 
     """Refuse a fact of a new relation whose types differ from those of the first one."""
     if (first.head_type, first.tail_type) != ends:
         raise _misfit(
-            f"a fact of the new relation leads from {' to '.join(ends)}, but the first one from "
-            f"{first.head_type} to {first.tail_type}",
+            f"a fact of the new relation leads from {' to '.join(ends)}, but the first one "
+            f"leads from {first.head_type} to {first.tail_type}",
             row,
             "give each its own relation, or head_type and tail_type",
         )
@@ -466,7 +464,7 @@ def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
     read, into ``name[type]``."""
     if name == graph.relations[INTERACTION].name:
         raise LogerError(
-            f"a fact has the relation {name!r}, the name of the interaction itself; give such rows "
+            f"the relation of a fact is called {name!r}, like the interaction; pass such rows "
             "as interactions"
         )
     split = re.compile(re.escape(name) + r"\[.+\]")

@@ -122,7 +122,7 @@ def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
             "is not a polars or pandas DataFrame",
             path=name,
             value=type(source).__name__,
-            remedy="give a DataFrame, or read files with loger.data.load",
+            remedy="pass a DataFrame, or read files with loger.data.load",
         )
     frame = source if isinstance(source, pl.DataFrame) else _from_pandas(source, name)
     free = "line_"

@@ -197,14 +197,14 @@ def _check_ranges(dataset: Dataset, folder: Path) -> None:
     for table, column, values, low, high in checks:
         if values.dtype.kind not in "iu":
             raise DataError(
-                f"{column} must be of whole numbers, not {values.dtype}",
+                f"{column} must contain whole numbers, not {values.dtype}",
                 path=folder / f"{table}.parquet",
                 remedy=SAVED.remedy,
             )
         wrong = np.flatnonzero((values < low) | (values >= high))
         if len(wrong):
             raise DataError(
-                f"row {int(wrong[0])}: {column} must lie in {low} … {high - 1}",
+                f"row {int(wrong[0])}: {column} must be from {low} to {high - 1}",
                 path=folder / f"{table}.parquet",
                 value=int(values[wrong[0]]),
                 remedy="correct the data set and save it again",

@@ -388,7 +388,7 @@ def read_parquet_table(path: Path) -> pl.DataFrame:
         size = path.stat().st_size
         most = parquet.budget(size) // 2**20
         raise DataError(
-            f"unpacks to more than {most:,} MB, far more than {size:,} bytes should",
+            f"unpacks to more than {most:,} MB, far too much for a file of {size:,} bytes",
             path=path,
             remedy="drop columns that repeat one long value, or save the table as CSV",
         ) from None
@@ -409,7 +409,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
         raise DataError(
             "is part of a saved data set and can't be read without its manifest",
             path=path,
-            remedy="give the whole folder, with manifest.json and all tables",
+            remedy="pass the whole folder, with manifest.json and all tables",
         )
     if not len(frame):
         raise DataError("has no rows", path=path, remedy="add rows, or leave the file out")

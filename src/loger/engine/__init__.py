@@ -35,13 +35,13 @@ def engine_named(text: str, progress: Progress = silent) -> LocalEngine | Proces
     if name not in NAMES:
         raise UnknownNameError("engine", name, NAMES)
     if given and not value:
-        raise LogerError(f"an engine is written {name} or {name}=VALUE, got {text!r}")
+        raise LogerError(f"expected {name} or {name}=VALUE, got {text!r}")
     if name == "ray":
         from loger.engine.ray import RayEngine
 
         return RayEngine(value or None, progress=progress)
     if value and not (value.isdecimal() and int(value) > 0):
-        raise LogerError(f"{name}=N takes a number of workers, at least 1; got {text!r}")
+        raise LogerError(f"{name}=N needs a number of workers of at least 1, got {text!r}")
     workers = int(value) if value else None
     if name == "threads":
         return LocalEngine(workers, progress)

@@ -138,7 +138,7 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
     """Refuse to write where other data would be lost or, without ``replace``, to overwrite."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise DataError("is a file, not a folder", path=folder, remedy="give a folder")
+        raise DataError("is a file, not a folder", path=folder, remedy="pass a folder")
     if folder.is_mount():
         what = "is a mount point, which can't be replaced in one step"
         raise DataError(what, path=folder, remedy="give a folder inside it")
@@ -146,7 +146,7 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
         return
     if kind_of(folder) != kind.name:
         what = f"is not empty and not a {kind.noun}"
-        raise DataError(what, path=folder, remedy="give a new folder")
+        raise DataError(what, path=folder, remedy="choose a new folder")
     if not replace:
         raise DataError(
             f"already contains a {kind.noun}",
@@ -173,7 +173,7 @@ def _naming_target(path: Path) -> Iterator[None]:
         if code not in _CANNOT:
             raise
         raise DataError(
-            f"cannot be written ({os.strerror(code or 0)}); what was there before is untouched",
+            f"cannot be written ({os.strerror(code or 0)}); the old version is unchanged",
             path=path,
             remedy="free some space, or write elsewhere",
         ) from error
@@ -302,7 +302,7 @@ def _refusal(lock: Path, path: Path) -> BusyError:
     return BusyError(
         f"another {what or 'process'} is writing here (process {pid or 'unknown'}{began})",
         path=path,
-        remedy="wait until it has ended, or write elsewhere",
+        remedy="wait until it ends, or write elsewhere",
     )
 
 
@@ -369,7 +369,7 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         what = f"not a {kind.noun}: it has no {MANIFEST}" if folder.is_dir() else "no such folder"
-        raise DataError(what, path=folder, remedy=f"give the folder of a {kind.noun}")
+        raise DataError(what, path=folder, remedy=f"pass the folder of a {kind.noun}")
     if path.stat().st_size > MAX_MANIFEST:
         what = f"damaged: larger than {MAX_MANIFEST // 2**20} MB"
         raise DataError(what, path=path, remedy=kind.remedy)
@@ -378,7 +378,7 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
         raise DataError("damaged: not a manifest", path=path, remedy=kind.remedy)
     if parts["kind"] != kind.name:
         what = f"not a {kind.noun}: its kind is {parts['kind']!r}"
-        raise DataError(what, path=path, remedy=f"give the folder of a {kind.noun}")
+        raise DataError(what, path=path, remedy=f"pass the folder of a {kind.noun}")
     if parts.get("format") != kind.format:
         writer, format = parts.get("loger", "(an older version)"), parts.get("format", 1)
         raise DataError(

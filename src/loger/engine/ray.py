@@ -285,7 +285,7 @@ def _lost(what: str, error: Exception) -> LogerError:
     """The error for a block that was lost with its worker each time."""
     return LogerError(
         f"{what}: a block was lost {TRIES} times with its worker ({type(error).__name__}); perhaps "
-        "memory ran out: give each worker more, or use fewer"
+        "memory ran out; give each worker more memory, or use fewer workers"
     )
 
 

@@ -173,12 +173,12 @@ def parsed(texts: Iterable[str], form: str = FORM) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         *tables, name = path.strip().split(".")
         if not equals or not name or not all(tables):
-            raise LogerError(f"a setting is written {form}, got {text!r}")
+            raise LogerError(f"a setting must have the form {form}, got {text!r}")
         here = out
         for table in tables:
             here = here.setdefault(table, {})
             if not isinstance(here, dict):
-                raise LogerError(f"{path} is set inside {table}, which has a value already")
+                raise LogerError(f"can't set {path}, because {table} already has a value")
         here[name] = _value(value.strip())
     return out
 

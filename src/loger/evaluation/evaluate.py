@@ -194,8 +194,8 @@ class FitRecord:
         """The split that the model was fitted on; raises an error if this isn't that data."""
         if model.updates_ is not None:
             raise LogerError(
-                f"{bundle} was updated after its fit, so it may know the test part; "
-                "evaluate a bundle as it was fitted"
+                f"{bundle} was updated after its fit, so it may have seen the test part; "
+                "evaluate the bundle as it was before the update"
             )
         if not len(model.ranker_.held_out):
             told = f" (measured before that: {model.measured_})" if model.measured_ else ""

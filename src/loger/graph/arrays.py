@@ -89,7 +89,7 @@ def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
         raise LogerError(f"{what} numbers must be a list of integers, got {got}")
     wrong = array[(array < 0) | (array >= n)]
     if len(wrong):
-        raise LogerError(f"{what} numbers lie in 0 … {n - 1}, got {int(wrong[0])}")
+        raise LogerError(f"{what} numbers must be from 0 to {n - 1}, got {int(wrong[0])}")
     return array.astype(np.int64)
 
 

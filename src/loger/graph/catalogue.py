@@ -279,7 +279,7 @@ class _Reader:
 
     def one(self, depth: int) -> Filter:
         if depth > MAX_DEPTH:
-            raise self.error(f"more than {MAX_DEPTH} brackets within brackets")
+            raise self.error(f"more than {MAX_DEPTH} levels of brackets")
         if self._word("NOT"):
             return Not(self.one(depth + 1))
         if self._sign("("):

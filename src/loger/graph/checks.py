@@ -82,7 +82,7 @@ def check_arrays(
     if "origins" in arrays and edges:
         low, high = int(arrays["origins"].min()), int(arrays["origins"].max())
         if low < -1 or high >= n:
-            raise LogerError(f"origins must lie in -1 … {n - 1}, got {low} … {high}")
+            raise LogerError(f"origins must be from -1 to {n - 1}, got {low} to {high}")
     if "weights" in arrays:
         weights = arrays["weights"]
         if not bool(((weights > 0) & np.isfinite(weights)).all()):

@@ -346,7 +346,7 @@ def _check_triples(
     unknown = np.flatnonzero((r < 0) | (r >= len(relations)))
     if len(unknown):
         raise LogerError(
-            f"triple {int(unknown[0])}: relation numbers must lie in 0 … {len(relations) - 1}, "
+            f"triple {int(unknown[0])}: relation numbers must be from 0 to {len(relations) - 1}, "
             f"got {int(r[unknown[0]])}"
         )
     for ids, side in ((h, "head_type"), (t, "tail_type")):

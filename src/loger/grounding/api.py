@@ -439,7 +439,7 @@ def checked_pairs(
     """Pairs by number; an error if one is not in the graph."""
     u, v = checked_users(graph, users), checked_ids(items, graph.n_items, "item")
     if len(u) != len(v):
-        raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")
+        raise LogerError(f"users and items must have the same length, got {len(u)} and {len(v)}")
     return u.astype(np.int32), v.astype(np.int32)
 
 

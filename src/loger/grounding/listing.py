@@ -73,7 +73,7 @@ def strongest_paths(
         through = checked_ids(firsts, graph.n_entities, "entity").astype(np.int64)
         if len(through) != len(u):
             got = len(through)
-            raise LogerError(f"a first entity is needed for each of {len(u)} pairs, got {got}")
+            raise LogerError(f"each of {len(u)} pairs needs a first entity, got {got}")
     nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
     strengths = np.zeros((len(u), max(n, 0)))
     if n > 0:
@@ -113,6 +113,6 @@ def queries(
     u, v = checked_pairs(graph, users, items)
     which = checked_ids(places, len(rules), "rule")
     if len(which) != len(u):
-        raise LogerError(f"a rule is needed for each of {len(u)} pairs, got {len(which)}")
+        raise LogerError(f"each of {len(u)} pairs needs a rule, got {len(which)}")
     entities = v.astype(np.int64) + graph.n_users
     return u.astype(np.int64), entities, compiled(graph, rules).table[which]

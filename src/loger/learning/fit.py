@@ -178,7 +178,8 @@ class Fit:
         _check_test_is_new(split, was)
         if not isinstance(was.encoder, AdditiveEncoder):
             raise LogerError(
-                f"{type(was.encoder).__name__} cannot start warm on other data; fit from scratch"
+                f"{type(was.encoder).__name__} can't continue from the vectors of another model; "
+                "fit from scratch"
             )
         folder, moved = self._folder("warm"), Moved.by_name(old, graph.given)
         encoder = was.encoder.grown(moved)

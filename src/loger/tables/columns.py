@@ -168,8 +168,8 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         return
     if column.take == "similar" and kind != "item":
         raise DataError(
-            f"column {column.column!r} of the {kind}s cannot be taken as 'similar'",
-            remedy="take it as keywords: only items are compared by their texts",
+            f"column {column.column!r} of the {kind}s can't be used as 'similar'",
+            remedy="use it as keywords; loger compares only items by their texts",
         )
     if column.take == "image":
         work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
@@ -219,9 +219,9 @@ def add_of_interactions(
         return
     if column.take not in (*_ENTITIES, "aspects"):
         raise DataError(
-            f"column {column.column!r} of the interactions cannot be taken as {column.take!r}",
+            f"column {column.column!r} of the interactions can't be used as {column.take!r}",
             path=work.mapping.interactions.file or None,
-            remedy="take it as entity, list, series, aspects or 'leave out'",
+            remedy="use it as entity, list, series, aspects or 'leave out'",
         )
     rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
     work.note_missing(column.column, table[column.column])

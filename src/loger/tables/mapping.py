@@ -88,7 +88,7 @@ class Column:
         numbers = all(type(edge) in (int, float) for edge in self.edges)
         if not numbers or any(a >= b for a, b in pairwise(self.edges)):
             raise LogerError(
-                f"edges of column {self.column!r} should be a list of rising numbers such as "
+                f"edges of column {self.column!r} should be a list of increasing numbers, such as "
                 f"[10, 20, 50], got {list(self.edges)!r}"
             )
         object.__setattr__(self, "edges", tuple(map(float, self.edges)))

@@ -309,7 +309,9 @@ def _table(
     if part is None:
         return None
     if table is None and not part.file:
-        raise DataError(f"the {what} are missing", remedy="give a table, or a file in the mapping")
+        raise DataError(
+            f"the {what} are missing", remedy="pass a table, or name a file in the mapping"
+        )
     return frames.read(part.file if table is None else table)
 
 
@@ -363,7 +365,7 @@ def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
     found = cells(table[names.behaviour]).drop_nulls().unique().sort().to_list()
     if names.target not in found:
         raise DataError(
-            f"no row of column {names.behaviour!r} says {names.target!r}, the target",
+            f"no row of column {names.behaviour!r} has the target {names.target!r}",
             path=names.file or None,
             remedy=f"write target = one of {', '.join(found[:10])}",
         )
@@ -639,7 +641,7 @@ def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame
     missing = [c for c in (names.rating, names.behaviour) if c and c not in table.columns]
     if missing:
         raise DataError(
-            f"column {missing[0]!r} is missing, which the model was built with",
+            f"column {missing[0]!r} is missing, but the model was built with it",
             remedy="add it; rows without a value are left out",
         )
     time = names.time if names.time in table.columns else ""

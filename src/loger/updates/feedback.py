@@ -110,7 +110,7 @@ class Traffic:
         total = sum(shares)
         if len(shares) != bundles or not total > 0 or not all(0 < x <= total for x in shares):
             raise LogerError(
-                f"traffic is a share above 0 for each of {bundles} bundles, such as "
+                f"traffic needs a share above 0 for each of {bundles} bundles, such as "
                 f"{':'.join(['50'] * max(2, bundles))}; got {text!r}"
             )
         return cls(tuple(share / total for share in shares))

@@ -63,13 +63,13 @@ def load(
             raise DataError(
                 "is a single file, but only a table of interactions can stand alone",
                 path=path,
-                remedy="give its folder",
+                remedy="pass its folder",
             )
         format = "plain"
     chosen = format or _recognised(path)
     if chosen == "saved" and min_rating is not None:
         raise DataError(
-            "min_rating cannot be applied to a saved data set",
+            "min_rating can't be applied to a saved data set",
             path=path,
             remedy="apply it when reading the original",
         )

@@ -146,9 +146,9 @@ def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
     last = int(used.max() or 0)  # type: ignore[arg-type]
     if last > 1_000 + 10 * used.n_unique():
         raise DataError(
-            f"a number of {used.name} is far larger than the {used.n_unique()} numbers in use",
+            f"{used.name} contains a number much larger than the {used.n_unique()} in use",
             path=path,
             value=last,
-            remedy="number from 0 without gaps, or give names in a list file",
+            remedy="use numbers from 0 without gaps, or give names in a list file",
         )
     return pl.select(pl.format(prefix + "{}", pl.int_range(last + 1)).alias("name")).to_series()

@@ -86,7 +86,9 @@ def from_frames(
     check_not_forked("reading frames")
     table = Source.of_frame(interactions, "interactions")
     if table is None:
-        raise DataError("interactions are missing", remedy="give a frame with user and item")
+        raise DataError(
+            "interactions are missing", remedy="pass a data frame with the columns user and item"
+        )
     return _dataset(
         table,
         Source.of_frame(triples, "triples"),

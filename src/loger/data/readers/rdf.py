@@ -139,7 +139,7 @@ def _links(
         out.append(links.select("name", pl.lit(kind).alias("kind"), "iri"))
     if not out[0]["iri"].is_in(ends.implode()).any():
         raise DataError(
-            "no item of the interactions is a resource of the graph",
+            "none of the items in the interactions is a resource in the graph",
             path=file or folder,
             value=names["item"]["name"][0],
             remedy="add links.csv with the columns item,iri",

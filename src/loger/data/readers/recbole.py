@@ -123,7 +123,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         frames.append(frame)
         if frame.columns != frames[0].columns:
             raise _wrong_columns(
-                "has other columns than the first of the split files",
+                "has different columns from the first split file",
                 path,
                 types,
                 "give all split files the same header",
@@ -137,7 +137,7 @@ def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
         return "user_id", "item_id"
     if len(tokens) < 2:
         raise DataError(
-            "needs a column of users and one of items, both of type token",
+            "needs a user column and an item column, both of type token",
             path=path,
             line=1,
             value=tokens,
@@ -212,11 +212,11 @@ def _read_atomic(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
         name, _, kind = column.rpartition(":")
         if kind not in _TYPES or not name or name in types:
             raise DataError(
-                "a column of the header should be name:type",
+                "each column in the header should have the form name:type",
                 path=path,
                 line=int(frame["line"][0]) - 1,
                 value=column,
-                remedy=f"the type is one of {', '.join(_TYPES)}",
+                remedy=f"use one of these types: {', '.join(_TYPES)}",
             )
         types[name] = kind
     return frame.rename(dict(zip(frame.columns[1:], types, strict=True))), types
@@ -226,7 +226,7 @@ def write(dataset: Dataset, folder: Path | str) -> dict[str, int]:
     """Write the files; rows of each, and under ``left out`` facts that have no place in them."""
     folder, name = Path(folder), dataset.name
     if folder.is_dir() and any(folder.iterdir()):
-        raise DataError("is not empty", path=folder, remedy="give a new folder")
+        raise DataError("is not empty", path=folder, remedy="choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     facts = dataset.facts
     known = facts.sources < 0

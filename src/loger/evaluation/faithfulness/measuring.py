@@ -137,7 +137,7 @@ def _chosen_users(split: Split, config: FaithfulnessConfig) -> NDArray[np.int64]
     """Users with a history, as many as configured, ascending."""
     users = np.unique(split.pairs("train")[0]).astype(np.int64)
     if not len(users):
-        raise LogerError(f"{split.dataset.name} has no user with training items to ask about")
+        raise LogerError(f"{split.dataset.name} has no users with training items")
     if config.users is None or config.users >= len(users):
         return users
     rng = np.random.default_rng([config.seed, 0xFA17])

@@ -229,7 +229,7 @@ def _said(extract: Extractor, text: str, line: int) -> list[str]:
         return [feature_name(*mention) for mention in extract(text)]
     except Exception as error:
         raise LogerError(
-            f"the extractor failed on line {line} ({error!r}); it must take any text and give "
+            f"the extractor failed on line {line} ({error!r}); it must accept any text and return "
             f"(aspect, opinion, polarity) tuples"
         ) from error
 
@@ -256,9 +256,9 @@ def named_extractor(name: str) -> Extractor | None:
         found = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise DataError(
-            f"the extractor cannot be found ({error})",
+            f"the extractor can't be found ({error})",
             value=name,
-            remedy="name it as module:function, where Python can import the module",
+            remedy="write it as module:function; Python must be able to import the module",
         ) from None
     return found  # type: ignore[no-any-return]
 
