@@ -296,7 +296,7 @@ REFUSED = {
             .replace("r:float", "rating:float"),
         },
         "x.test.inter:1",
-        ["other columns", "same header"],
+        ["different columns", "same header"],
     ),
     "PGPR user out of range": (
         PGPR | {"test_labels.txt": "0\t1\n2\t0\n"},
