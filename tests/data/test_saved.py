@@ -130,9 +130,9 @@ def test_another_format_is_refused_with_both_versions(folder):
         ("facts", "relations", 0, r"facts.parquet: row 5: relation must be from 1 to 7, got 0"),
         ("facts", "relations", 8, r"facts.parquet: row 5: relation must be from 1 to 7, got 8"),
         ("facts", "sources", -2, r"facts.parquet: row 5: source must be from -1 to \d+, got -2"),
-        ("interactions", "users", 60, r"interactions.parquet: row 5: user must be from 0 to 59, got 60"),
-        ("interactions", "items", 100, r"interactions.parquet: row 5: item must be from 0 to 99, got 100"),
-        ("interactions", "parts", 3, r"interactions.parquet: row 5: part must be from 0 to 2, got 3"),
+        ("interactions", "users", 60, r"row 5: user must be from 0 to 59, got 60"),
+        ("interactions", "items", 100, r"row 5: item must be from 0 to 99, got 100"),
+        ("interactions", "parts", 3, r"row 5: part must be from 0 to 2, got 3"),
     ],
 )
 def test_numbers_of_nothing_are_refused(made, tmp_path, table, column, value, message):
