@@ -237,9 +237,11 @@ def table(out: Path, protocol: str) -> str:
 def figures(out: Path) -> dict[str, object]:
     """The default on all sets as a table of docs/tables: means over users and seeds, spread over
     seeds."""
-    rows, seeds = list[list[object]](), set[int]()
+    rows, seeds, commits = list[list[object]](), set[int](), set[str]()
     for name in SETS:
-        seeds |= set(_found(out, name, "default", "full"))
+        for seed in _found(out, name, "default", "full"):
+            seeds.add(seed)
+            commits.add(json.loads((out / f"{name}.default.{seed}.json").read_text())["commit"])
         found = {
             of: [pl.read_parquet(f) for f in _found(out, name, of, "full").values()]
             for of in ("default", "encoder")
@@ -253,7 +255,7 @@ def figures(out: Path) -> dict[str, object]:
         rows.append([name, len(found["default"]), *cells])
     return {
         "command": "python benchmarks/loger_quality.py --variants default",
-        "seeds": sorted(seeds), "commit": COMMIT, "machine": "2 cores, busy",
+        "seeds": sorted(seeds), "commit": ", ".join(sorted(commits)), "machine": "2 cores, busy",
         "columns": ["test, full ranking at 10, per cent", "seeds", "NDCG", "Recall", "HR",
                     "Precision", "its encoder alone, NDCG"],
         "formats": ["", "d", ".2f", ".2f", ".2f", ".2f", ".2f"], "rows": rows,
