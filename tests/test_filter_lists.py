@@ -125,6 +125,13 @@ def test_prices_in_mixed_notation_are_numbers(tables):
     assert any("amounts in EUR, USD are compared as numbers" in note.what for note in told)
 
 
+def test_filters_write_columns_small_with_underscores(tables):
+    orders, items = tables
+    items = items.rename({"price": "List Price"})
+    columns = from_tables(orders, items).catalogue.filter_only
+    assert "list_price" in [column.relation for column in columns]
+
+
 def test_free_is_a_number_only_beside_money():
     assert as_numbers(pl.Series(["free", "busy", "3"])).to_list() == [None, None, 3.0]
     assert as_numbers(pl.Series(["free", "CHF 1'250.50", "3"])).to_list() == [0.0, 1250.5, 3.0]

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from loger.cli import app as commands
 from loger.errors import LogerError
-from loger.graph.catalogue import parse
+from loger.graph.catalogue import Fact, parse
 from loger.ranking.selection import select
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
@@ -203,6 +203,11 @@ def test_values_may_have_spaces_brackets_and_quotes():
     assert parse("a=b OR c=d AND e=f") == parse("a=b OR (c=d AND e=f)")
     assert parse(r'"odd name"="say \"AND\" (so"').value == 'say "AND" (so'
     assert parse("NOT a=b") == parse("a!=b")
+    assert parse("a='x AND y' OR (b='Tea (loose)')").parts == (
+        Fact("a", "x AND y"),
+        Fact("b", "Tea (loose)"),
+    )
+    assert parse("a='t Hooft").value == "'t Hooft" and parse("a='n' roll").value == "'n' roll"
 
 
 # ── masks over HTTP ─────────────────────────────────────────────────────────────────────

@@ -15,8 +15,8 @@ A name is that of a relation (``has_brand``, also without its ``has_``), of a ty
 (``brand``: whatever relation links it to an item), ``item``, or ``mask`` for a set of items that
 was given a name. A value is the name or label of an entity. It may have spaces, and ends before
 ``AND``, ``OR``, ``NOT`` or a closing bracket that it did not open. In quotes it may be anything; a
-name may be quoted as well, and ``\\"`` is a quote within quotes. ``price<10`` and ``year>=2019``
-compare values that are numbers; an item without a number does not fit.
+name may be in double quotes as well, and ``\\"`` is a quote within these. ``price<10`` and
+``year>=2019`` compare values that are numbers; an item without a number does not fit.
 
 Items must fit all of several filters, but only one of those that give values of the same column:
 ``genre=jazz``, ``genre=blues`` and ``price<10`` mean cheap jazz and cheap blues.
@@ -187,6 +187,7 @@ Mask = NDArray[np.bool_]
 MAX_DEPTH = 50
 """Brackets within brackets."""
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_QUOTED_ONCE = re.compile(r"'[^']*'(?=\s+(?:AND|OR|NOT)(?:[\s(]|$)|\s*\)|\s*$)")
 _NAME = re.compile(r'[^\s=!<>()"]+')
 _SIGN = re.compile(r"\s*(!?=|[<>]=?)\s*")
 _END = re.compile(r"\s+(?:AND|OR|NOT)(?=[\s(]|$)|\s*$")
@@ -313,6 +314,8 @@ class _Reader:
         quoted = self._quoted()
         if quoted is not None:
             return quoted
+        if once := self._match(_QUOTED_ONCE):
+            return once[1:-1]
         start, depth = self.at, 0
         while self.at < len(self.text) and not _END.match(self.text, self.at):
             letter = self.text[self.at]

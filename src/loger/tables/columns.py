@@ -154,7 +154,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
                 work.notes.append(Note(what, len(pairs.drop_nulls()), money[1]))
             if kind == "item":
                 # Rules walk over ranges; filters such as price<10 need the number itself.
-                name = "_".join(unit_of(column.column)[0].split())
+                name = "_".join(unit_of(column.column)[0].lower().split())
                 texts = pl.col("tail").map_elements("{:.15g}".format, return_dtype=pl.String)
                 work.filter_only.append((name, name, pairs.drop_nulls().with_columns(texts)))
             pairs = _binned(work, column, pairs, f"{kind}s", unit_within(values))
