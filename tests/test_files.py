@@ -127,13 +127,18 @@ def test_a_rename_that_fails_leaves_the_old_folder(tmp_path: Path, monkeypatch) 
     assert unpack(tmp_path / "box") == ["old"]
 
 
-def test_what_others_put_into_a_folder_is_carried_over(tmp_path: Path) -> None:
+def test_what_others_put_into_a_folder_is_carried_over(tmp_path: Path, monkeypatch) -> None:
     pack(tmp_path / "box", "old", "older")
     (tmp_path / "box" / "notes.txt").write_text("mine")
     (tmp_path / "box" / "more").mkdir()
     (tmp_path / "box" / "more" / "1.txt").write_text("mine too")
+    on_disk, fsync = set[int](), os.fsync
+    record = lambda handle: (on_disk.add(os.fstat(handle).st_ino), fsync(handle))  # noqa: E731
+    monkeypatch.setattr(os, "fsync", record)
     pack(tmp_path / "box", "new")
     assert names(tmp_path / "box") == {"0.txt", "notes.txt", "more", MANIFEST}
+    copied = [p for p in (tmp_path / "box").rglob("*") if p.name in ("notes.txt", "more", "1.txt")]
+    assert len(copied) == 3 and {p.stat().st_ino for p in copied} <= on_disk
     assert (tmp_path / "box" / "more" / "1.txt").read_text() == "mine too"
     assert unpack(tmp_path / "box") == ["new"]
 
