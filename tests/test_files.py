@@ -133,8 +133,12 @@ def test_what_others_put_into_a_folder_is_carried_over(tmp_path: Path, monkeypat
     (tmp_path / "box" / "more").mkdir()
     (tmp_path / "box" / "more" / "1.txt").write_text("mine too")
     on_disk, fsync = set[int](), os.fsync
-    record = lambda handle: (on_disk.add(os.fstat(handle).st_ino), fsync(handle))  # noqa: E731
-    monkeypatch.setattr(os, "fsync", record)
+
+    def noted(handle: int) -> None:
+        on_disk.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
     pack(tmp_path / "box", "new")
     assert names(tmp_path / "box") == {"0.txt", "notes.txt", "more", MANIFEST}
     copied = [p for p in (tmp_path / "box").rglob("*") if p.name in ("notes.txt", "more", "1.txt")]

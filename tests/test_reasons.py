@@ -282,6 +282,7 @@ def test_reasons_come_by_total_and_each_is_its_evidence_and_its_part_of_the_enco
             given_ -= reason.mean
             assert reason.total == pytest.approx(given_, abs=1e-9)
             assert reason.share == pytest.approx(reason.total / e.lead)
+            assert reason.name == model.graph_.vocabulary.names[reason.entity]
             for part in reason.evidence:
                 for path in part.paths:
                     assert path.path.entities[1] == reason.entity
