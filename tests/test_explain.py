@@ -259,7 +259,7 @@ def test_what_if_puts_two_lists_side_by_side():
     assert list(what.after) == after[0].tolist()
     for item in owned(user):  # what is ignored isn't recommended instead
         view = ranker().user_view(user, remove=[item])
-        assert item not in WhatIf.of(ranker(), view, user, 100).after
+        assert item not in WhatIf.of(ranker(), view, user, 100, [item]).after
     assert list(what.scores) == scores[0].tolist()
     by_hand = WhatIf(GRAPH, 7, (4, 9, 2, 8), (9, 4, 2, 11), (3.0, 2.0, 1.5, 1.0))
     assert by_hand.gone == [8]
