@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loger.encoder import Calibration
 from loger.explain import groups
 from loger.explain.attribution import explain
+from loger.explain.by_action import Attribution
 from loger.explain.groups import candidates, reason_groups
 from loger.explain.record import reasons_in_short
 from loger.explain.render import rows
@@ -146,7 +147,7 @@ def test_a_record_has_the_actions_of_a_group(why):
 )
 def test_groups_carry_more_than_actions_alone_and_no_more_than_needed(totals, kinds):
     given_ = np.array(totals)
-    parts = SimpleNamespace(actions=given_)
+    parts = SimpleNamespace(actions=given_, mean_rules=np.zeros_like(given_))
     edges = candidates(parts)
     with pytest.MonkeyPatch.context() as patch:
         claims = {edge: ("close", kinds[edge]) for edge in edges if kinds[edge]}
@@ -166,3 +167,12 @@ def test_groups_carry_more_than_actions_alone_and_no_more_than_needed(totals, ki
         assert sum(worth) - min(given_[edge] for edge in every) < 0.8 * whole + 1e-9
     if alone >= 0.8 * whole:
         assert all(len(group) == 1 for group in found)
+
+
+def test_what_only_counts_against_items_is_never_shown_as_a_reason_for_one():
+    """The second edge has a total above 0 only because it counts even more against the mean item,
+    as a dislike does."""
+    none, no_cells = np.zeros(3), np.empty((0, 3), dtype=np.int64)
+    rules, mean = np.array([0.5, 0.2, 0.1]), np.array([0.1, -0.3, 0.0])
+    parts = Attribution(0.0, 0.0, None, rules, mean, none, none, no_cells, none[:0], none[:0])
+    assert candidates(parts) == [0, 2]

@@ -45,10 +45,14 @@ CLOSE, NEXT, NOT_SHARED = ("close", -1), ("next", -1), ("", -1)
 
 def candidates(parts: Attribution) -> list[int]:
     """The edges that may be shown, the largest total first: up to five if they carry enough,
-    otherwise up to ``MAX_CANDIDATES``."""
+    otherwise up to ``MAX_CANDIDATES``.
+
+    An edge that only counts against items, such as a dislike, is none of them: its total is above 0
+    where it counts less against the item than against the mean item.
+    """
     totals = parts.actions
     order = np.argsort(-totals, kind="stable")[:MAX_CANDIDATES]
-    order = order[totals[order] > 0]
+    order = order[(np.minimum(totals, totals + parts.mean_rules) > 0)[order]]
     enough = np.flatnonzero(np.cumsum(totals[order[:MAX_SHOWN]]) >= ENOUGH * totals.sum())
     return order[: enough[0] + 1 if len(enough) else None].tolist()  # type: ignore[no-any-return]
 
