@@ -173,8 +173,6 @@ def main() -> None:
     full = timed(
         "every path, ordered by the reasoner", lists, lambda u, v: wide.best(u, v, reasoner)
     )
-    trie = PathSearch(graph, rules, SearchConfig(restrict="rules"))
-    timed("beam 10 along rules, item not looked at", lists, lambda u, v: trie.best(u, v, reasoner))
     free = PathSearch(graph, rules, ALGORITHM_1)
     timed("Algorithm 1", lists, lambda u, v: free.best(u, v, reasoner))
     named = {"beam, best rules": beam, "beam, all rules": whole, "reasoner, every path": full}

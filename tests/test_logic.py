@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from scipy.special import expit
 
 from graphs import build, graphs, vocabulary
 from loger.engine.kernels import kernel
@@ -25,12 +26,16 @@ from loger.logic.mln import (
     listwise,
     log_popularity,
     maximise,
-    probability,
     pseudo_likelihood,
     typical_strengths,
     uses_strength,
 )
 from loger.rules import RuleSet, candidates
+
+
+def probability(phi, weights, prior=0.0):
+    """p = σ(φ·w + w₀)."""
+    return expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
 
 
 def groundings(counts, strengths=None) -> Groundings:

@@ -148,7 +148,7 @@ def test_what_search_finds_in_a_view_is_what_it_finds_in_the_graph_built_anew(ca
     rules = candidates(graph)
     items = np.arange(graph.n_items)
     rules = rules.chosen(range(0, len(rules), 1 + len(rules) // 20))
-    for config in (EXHAUSTIVE, SearchConfig(branch=2, width=3, restrict="rules")):
+    for config in (EXHAUSTIVE, SearchConfig(branch=2, width=3)):
         found = [PathSearch(g, rules, config).best(user, items, AnyOrder()) for g in (view, whole)]
         assert found[0].entities.tolist() == found[1].entities.tolist()
         assert found[0].places.tolist() == found[1].places.tolist()

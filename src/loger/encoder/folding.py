@@ -8,7 +8,7 @@ training, where the item to be predicted is left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -143,7 +143,12 @@ def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
     relation has a zero vector, because the encoder hasn't seen it. If the encoder makes users from
     their histories, so does this function.
     """
-    entities, relations, of_histories = _tables(encoder)
+    if not hasattr(encoder, "tables"):
+        raise LogerError(
+            f"the path reasoner can't use {type(encoder).__name__}; use TransE, KGE or GNN"
+        )
+    *tables, of_histories = encoder.tables()
+    entities, relations = (np.array(table, dtype=np.float32) for table in tables)
     derived = sum(r.derived for r in graph.relations)  # which encoders do not see
     if derived and len(relations) == len(graph.relations) - derived:
         relations = np.concatenate([relations, np.zeros_like(relations[:1]).repeat(derived, 0)])
@@ -160,31 +165,3 @@ def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
     if of_histories:
         write_user_sums(entities, graph)
     return entities, np.concatenate([relations, -relations])
-
-
-def _tables(encoder: Encoder) -> tuple[Floats, Floats, bool]:
-    """Copies of the encoder's tables, and whether users are made from their histories."""
-    state = encoder.state()
-    if "entities.table" in state and "relations.table" in state:
-        tables = _floats(state["entities.table"]), _floats(state["relations.table"])
-        return *tables, folds_in(encoder)
-    if "diagonal.weight" in state and hasattr(encoder, "vectors_"):
-        # The network stretches a head by 1 + r rather than moving it by r.
-        shifts = _floats(state["diagonal.weight"]) - 1
-        return _floats(encoder.vectors_.cpu().numpy()), shifts, True
-    model: Any = getattr(getattr(encoder, "module_", None), "model", None)
-    if model is not None and hasattr(model, "entity_representations"):
-        import torch
-
-        with torch.no_grad():
-            parts = model.entity_representations[0](), model.relation_representations[0]()
-        real = [torch.view_as_real(t) if t.is_complex() else t for t in parts]
-        entities, relations = (_floats(t.detach().cpu().flatten(1).numpy()) for t in real)
-        return entities, relations, False
-    raise LogerError(
-        f"the path reasoner can't use {type(encoder).__name__}; use TransE, KGE or GNN"
-    )
-
-
-def _floats(array: NDArray[np.generic]) -> Floats:
-    return np.array(array, dtype=np.float32)

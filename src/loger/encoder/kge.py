@@ -141,6 +141,16 @@ class KGE(TrainedEncoder):
             out[lo : lo + size] = self.module_.against(part, relation, items, False).cpu().numpy()
         return out
 
+    @torch.no_grad()
+    def tables(self) -> tuple[Floats, Floats, bool]:
+        """The vectors of entities and of relations, for the path reasoner, and whether users are
+        made from their items. Complex numbers become two real ones."""
+        model = self.module_.model
+        parts = model.entity_representations[0](), model.relation_representations[0]()
+        real = (torch.view_as_real(t) if t.is_complex() else t for t in parts)
+        entities, relations = (t.cpu().flatten(1).numpy() for t in real)
+        return entities, relations, False
+
 
 class _Scorer(nn.Module):
     """A PyKEEN model with the scales and biases that turn its scores into logits."""

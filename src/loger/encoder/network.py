@@ -172,6 +172,16 @@ class GNN(TrainedEncoder):
         out: Floats = (scores + self.module_.bias.weight[items].T).cpu().numpy()
         return out
 
+    @torch.no_grad()
+    def tables(self) -> tuple[Floats, Floats, bool]:
+        """The vectors of entities and of relations, for the path reasoner, and whether users are
+        made from their items.
+
+        The network stretches a head by d_r rather than moving it by r, so r is d_r − 1.
+        """
+        shifts = self.module_.diagonal.weight - 1
+        return self.vectors_.cpu().numpy(), shifts.cpu().numpy(), True
+
 
 class _Layers(nn.Module):
     """What the network learns."""

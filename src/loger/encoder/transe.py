@@ -255,6 +255,11 @@ class TransE:
         """Where the items are among the entities."""
         return slice(self.n_users_, self.n_users_ + self.n_items_)
 
+    def tables(self) -> tuple[Floats, Floats, bool]:
+        """The vectors of entities and of relations, for the path reasoner, and whether users are
+        made from their items."""
+        return self.entities_, self.relations_, self.folds_in
+
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def grown(self, moved: Moved) -> TransE:

@@ -409,12 +409,12 @@ def _before_last(g, tree, row, k, entity, u, v, known, out, n):  # type: ignore[
 
 
 @kernel
-def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # type: ignore[no-untyped-def]
+def continuations(g, tree, u, items, hop, targets, entities, nodes):  # type: ignore[no-untyped-def]
     """All ways on from walks of ``hop`` hops; rows (walk, relation, entity, node, rule).
 
     Walk i stands at ``entities[i]``, by the prefix ``nodes[i]``, on its way from u to the item
-    ``items[targets[i]]``. A way that ends a rule at that item has the rule and node -1, any
-    other has rule -1. With ``reach`` only ways from which the item can be reached are given.
+    ``items[targets[i]]``. A way that ends a rule at that item has the rule and node -1. Any other
+    has rule -1, and the item can still be reached from there.
     """
     out, n = np.empty((256, 5), dtype=np.int64), 0
     home, has_origins = g.home, len(g.origins) > 0
@@ -433,19 +433,14 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
                 n += 1
             if child < 0:
                 continue
-            if reach and hop == 1:
+            if hop == 1:  # of three
                 out, n = _before_last(g, tree, row, k, here, u, v, known, out, n)
                 continue
-            if hop == 0:
-                lo, hi = segment(home, here, r)
-            else:
-                lo, hi = segment(g, here, r)
+            lo, hi = segment(home, here, r)
             for e in range(lo, hi):
-                b = home.tails[e] if hop == 0 else g.tails[e]
-                inner = b != u and b != v
-                if hop == 0 and has_origins and home.origins[e] == v:
-                    inner = False
-                if inner and (not reach or _reaches(g, tree, child, b, u, v, known)):
+                b = home.tails[e]
+                inner = b != u and b != v and not (has_origins and home.origins[e] == v)
+                if inner and _reaches(g, tree, child, b, u, v, known):
                     out = _put(out, n, row, r, b, child, -1)
                     n += 1
     return out[:n].copy()

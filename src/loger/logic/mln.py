@@ -81,12 +81,6 @@ def feature_cells(
     return n / np.repeat(found.row_sums(n), np.diff(found.indptr))
 
 
-def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Doubles:
-    """p = σ(φ·w + w₀). If no rule fires, that is σ(w₀), or 0.5 without a prior."""
-    out: Doubles = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
-    return out
-
-
 def pseudo_likelihood(
     parameters: Doubles, phi: csr_array, targets: Doubles, l2: float = 0.0, prior: bool = True
 ) -> Valued:

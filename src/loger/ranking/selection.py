@@ -160,9 +160,8 @@ def select(
     without = _fitting(base, exclude, named, catalogue)
     if without is not None:
         within = ~without if within is None else within & ~without
-    if isinstance(diversity, bool) or not isinstance(diversity, int | float):
-        raise LogerError(f"diversity must be a number from 0 to 1, got {diversity!r}")
-    if not 0 <= diversity <= 1:  # NaN neither
+    is_number = isinstance(diversity, int | float) and not isinstance(diversity, bool)
+    if not (is_number and 0 <= diversity <= 1):  # NaN neither
         raise LogerError(f"diversity must be a number from 0 to 1, got {diversity!r}")
     limits = tuple(_limit(base, name, most) for name, most in (at_most or {}).items())
     return Selection(within, limits, float(diversity))

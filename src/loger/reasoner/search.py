@@ -73,9 +73,8 @@ class SearchConfig:
     best_rules: int | None = 10
     """Number of the user's most important rules to follow. A restricted search falls back to the
     others if none of these fires."""
-    restrict: Literal["reach", "rules", "nothing"] = "reach"
-    """`reach`: every hop follows a rule towards the item; `rules`: every hop follows a rule;
-    `nothing`: anywhere, as in the paper."""
+    restrict: Literal["reach", "nothing"] = "reach"
+    """`reach`: every hop follows a rule towards the item; `nothing`: anywhere, as in the paper."""
 
 
 ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=10, restrict="nothing")
@@ -228,10 +227,10 @@ class PathSearch:
         trail[:, 0] = user
         nodes, totals = np.zeros(n, dtype=np.int64), np.zeros(n)
         state, rows = scorer.begin(user), np.zeros(n, dtype=np.int64)
-        reach, finished = config.restrict == "reach", []
+        finished = []
         for hop in range(MAX_HOPS):
             here = np.ascontiguousarray(trail[:, hop])
-            ways = continuations(self._layout, tree, user, items, hop, targets, here, nodes, reach)
+            ways = continuations(self._layout, tree, user, items, hop, targets, here, nodes)
             if not len(ways):
                 break
             parents, relations, entities, onward, ended = ways.T
