@@ -445,7 +445,7 @@ def test_interactions_without_times_are_later_than_all_the_model_knows(model):
             {"interactions": [{"user": "a", "item": "b"}, ("a", "b")]},
             "a row should be a dict or a tuple of user",
         ),
-        ({"facts": [("a", "purchase", "b")]}, "like the interaction"),
+        ({"facts": [("a", "purchase", "b")]}, "is the name of the interaction"),
         (
             {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
             "leads only from item to brand",

@@ -588,8 +588,8 @@ class LOGER(Recommender):
         if self.reasoner_ is None:
             raise LogerError(
                 "this model has no path reasoner; explain by contributions, or fit with "
-                "explain_by='reasoner', as the preset 'paper' does (at least one rule must have a "
-                "positive weight)"
+                "explain_by='reasoner', as the preset 'paper' does (this needs at least one rule "
+                "with a positive weight)"
             )
         return self.reasoner_
 

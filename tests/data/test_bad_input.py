@@ -421,12 +421,12 @@ REFUSED = {
     "malformed N-Triples": (
         {"interactions.csv": GOOD, "kg.nt": NT + "<a:i2> by <a:x> .\n"},
         "kg.nt:2",
-        ["not N-Triples", "<a:i2> by <a:x> .", "correct the statement"],
+        ["not valid N-Triples", "<a:i2> by <a:x> .", "correct the statement"],
     ),
     "malformed Turtle": (
         {"interactions.csv": GOOD, "kg.ttl": "@prefix a: <a:> .\na:i1 a:by b:x .\n"},
         "kg.ttl:2",
-        ["not Turtle", "a:i1 a:by b:x .", "correct the statement"],
+        ["not valid Turtle", "a:i1 a:by b:x .", "correct the statement"],
     ),
     "RDF about nothing in the interactions": (
         {"interactions.csv": GOOD, "kg.nt": "<a:z> <a:by> <a:x> .\n"},

@@ -45,7 +45,7 @@ def make(bundles: tuple[Path, ...], out: Path, methods: str, data: Path | None, 
       loger study make paper.bundle --data my-shop -o study.sqlite --methods pgpr,kgat
     """
     if out.exists():
-        raise LogerError(f"{out} already exists; choose another file, so that no answers get lost")
+        raise LogerError(f"{out} already exists; choose another file so that no answers are lost")
     from loger.cli.evaluate import held_out
     from loger.graph import whole
     from loger.study import Study, make_tasks

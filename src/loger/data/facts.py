@@ -150,11 +150,12 @@ def _refuse_interaction(work: Numbering, interaction: str) -> None:
     if interaction in work.relations:
         row = int((work.table["relation"] == interaction).arg_max() or 0)
         raise work.error(
-            f"the relation of a fact is called {interaction!r}, like the interaction",
+            f"{interaction!r} is the name of the interaction, so no fact can use it as its "
+            "relation",
             row,
             tuple(work.table[c][row] for c in ("head", "relation", "tail")),
-            "give such rows as interactions, or the interaction another name, "
-            "or held-out pairs would leak into the graph",
+            "pass such rows as interactions, or rename the interaction; "
+            "otherwise, held-out pairs would leak into the graph",
         )
 
 
@@ -464,8 +465,8 @@ def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
     read, into ``name[type]``."""
     if name == graph.relations[INTERACTION].name:
         raise LogerError(
-            f"the relation of a fact is called {name!r}, like the interaction; pass such rows "
-            "as interactions"
+            f"{name!r} is the name of the interaction, so no fact can use it as its "
+            "relation; pass such rows as interactions"
         )
     split = re.compile(re.escape(name) + r"\[.+\]")
     found = [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]

@@ -145,7 +145,7 @@ def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
         _table(folder / f"{name}.parquet") for name in TABLES
     )
     if not all(isinstance(t, str) for t in about["types"]):
-        raise TypeError(f"types are {about['types']!r}")
+        raise TypeError(f"types must be text, got {about['types']!r}")
     of_type = {t: entities.filter(pl.col("type") == t) for t in about["types"]}
     ratings, times, parts, strengths = (
         interactions[c].to_numpy() if c in interactions.columns else None

@@ -300,8 +300,8 @@ def _check_width(
     least, most, n = len(columns) - optional, len(columns), len(rows["cells"][0])
     if not least <= n <= most:
         raise DataError(
-            f"should have {most if least == most else f'{least} to {most}'} columns "
-            f"({', '.join(columns)}) separated by {separator!r}, has {n}",
+            f"must have {most if least == most else f'{least} to {most}'} columns "
+            f"({', '.join(columns)}) separated by {separator!r}, but has {n}",
             path=path,
             line=int(rows["line"][0]),
             value=rows["text"][0][:80],

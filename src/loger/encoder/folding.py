@@ -154,8 +154,9 @@ def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
         relations = np.concatenate([relations, np.zeros_like(relations[:1]).repeat(derived, 0)])
     if len(entities) != graph.n_entities or len(relations) != len(graph.relations):
         raise LogerError(
-            f"the encoder has {len(entities)} entities and {len(relations)} relations, the graph "
-            f"{graph.n_entities} and {len(graph.relations)}; fit the encoder on this graph"
+            f"the encoder has {len(entities)} entities and {len(relations)} relations, but the "
+            f"graph has {graph.n_entities} and {len(graph.relations)}; "
+            "fit the encoder on this graph"
         )
     if entities.shape[1] != relations.shape[1]:
         raise LogerError(

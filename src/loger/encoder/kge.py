@@ -103,7 +103,7 @@ class KGE(TrainedEncoder):
                 raise LogerError(
                     f"PyKEEN cannot build {self.name} from entities, relations, triples and "
                     f"{dict(self.config.options)!r}: {str(error) or type(error).__name__}; "
-                    "pass what it asks for as options={…} or choose another model"
+                    "pass the arguments it needs as options={…} or choose another model"
                 ) from error
             model.post_parameter_update()  # apply the model's constraints
             self.module_ = _Scorer(model, graph.n_entities, len(graph.relations)).to(self.device)

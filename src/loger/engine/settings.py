@@ -112,8 +112,8 @@ def _without_former(
             raise LogerError(f"{at} is no longer a setting; leave it out")
         if values[name] != former[name]:
             raise LogerError(
-                f"{at} is no longer a setting: it is always {former[name]!r}, and this has "
-                f"{values[name]!r}; fit again"
+                f"{at} is no longer a setting: it is now always {former[name]!r}, but here "
+                f"it is {values[name]!r}; fit again"
             )
     return {name: value for name, value in values.items() if name not in former}
 

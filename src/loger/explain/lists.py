@@ -122,7 +122,7 @@ def of_kind(ranker: Ranker, kind: Kind) -> Ranker:
     fits = [k for k, rule in rules if (rule.derived if kind == "complements" else rule.shares_fact)]
     if not ranker.logic.weights[fits].any():
         what = "people who had both" if kind == "complements" else "facts that items share"
-        raise LogerError(f"no rule of this model is about {what}, so it can't find {kind}")
+        raise LogerError(f"this model has no rule about {what}, so it can't find {kind}")
     return ranker.only_rules(fits)
 
 

@@ -96,7 +96,7 @@ def check_arrays(
         if not bool(((strengths >= 0) & (strengths <= STRONGEST)).all()):
             raise LogerError("strengths must be 0 or above, and finite")
     if "times" in arrays and int(arrays["times"].max(initial=0)) > LATEST:
-        raise LogerError(f"times must lie below {LATEST:,}")
+        raise LogerError(f"times must be below {LATEST:,}")
 
 
 def check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int) -> None:
@@ -127,7 +127,7 @@ def _check_types(arrays: Mapping[str, NDArray[Any]]) -> None:
 def _check_offsets(name: str, offsets: NDArray[np.int64], size: int, end: int) -> None:
     fits = len(offsets) == size and offsets[0] == 0 and offsets[-1] == end
     if not fits or bool((offsets[1:] < offsets[:-1]).any()):
-        raise LogerError(f"{name} must rise from 0 to {end:,} in {size:,} values")
+        raise LogerError(f"{name} must have {size:,} values that rise from 0 to {end:,}")
 
 
 def _type_spans(vocabulary: Vocabulary, relations: Sequence[Relation]) -> NDArray[np.int64]:

@@ -358,7 +358,7 @@ def _check_triples(
             i = int(wrong[0])
             raise LogerError(
                 f"triple {i}: {side.removesuffix('_type')} {int(ids[i])} is not of the type that "
-                f"{relations[int(r[i])]} asks for"
+                f"{relations[int(r[i])]} requires"
             )
     loops = np.flatnonzero(h == t)
     if len(loops):

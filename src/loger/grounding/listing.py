@@ -41,7 +41,9 @@ def nth_paths(
     u, v, relations = queries(graph, rules, places, users, items)
     which = np.atleast_1d(np.asarray(nth, dtype=np.int64))
     if which.shape != u.shape or (which < 0).any():
-        raise LogerError(f"nth must hold an index, from 0, for each of {len(u)} pairs, got {nth!r}")
+        raise LogerError(
+            f"nth must hold one index, counted from 0, for each of {len(u)} pairs, got {nth!r}"
+        )
     nodes: NDArray[np.int32] = _nth_paths(
         layout(graph), weights_of(graph, None), u, v, relations, which
     )

@@ -135,7 +135,7 @@ def _plan(relations: tuple[Relation, ...], rules: RuleSet) -> Plan:
     for place, (key, rule) in enumerate(zip(keys, rules, strict=True)):
         cell = rule.relations[-1], prefixes.index(key)
         if rule_of[cell] >= 0:
-            raise LogerError(f"the rule {rule} is in the rule set twice; leave one out")
+            raise LogerError(f"the rule {rule} is in the rule set twice; remove one")
         rule_of[cell] = place
     slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
     end_of = {key: rule.types[-2] for key, rule in zip(keys, rules, strict=True)}

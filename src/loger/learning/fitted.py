@@ -246,7 +246,7 @@ def _own(encoder: Encoder, own: Any) -> Own | None:
     if own is None:
         return None
     if not has_sums(encoder) or len(own) != 2:
-        raise LogerError("the bundle has weights of item biases, but its encoder has no biases")
+        raise LogerError("the bundle has weights for item biases, but its encoder has none")
     for value in own:
         _finite(value, "own")
     return float(own[0]), float(own[1])

@@ -201,7 +201,7 @@ def mine(
     users, items = (x[relations == INTERACTION] for x in (heads, tails - graph.n_users))
     if not len(users):
         raise LogerError(
-            "the graph has no interactions, so there are no rules to mine; add what users did"
+            "the graph has no interactions, so there are no rules to mine; add interactions"
         )
     config = config.for_pairs(len(users))
     assert config.min_support is not None

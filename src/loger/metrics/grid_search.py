@@ -113,7 +113,7 @@ def search(
     if not len(split.validation):
         raise LogerError("tuning needs validation pairs; this split has none")
     if not all(grid.values()):
-        raise LogerError("the grid is empty; give each setting at least one value")
+        raise LogerError("a setting in the grid has no values; give each at least one value")
     owners = np.unique(split.pairs("validation")[0])
     if users is not None and users < len(owners):
         rng = np.random.default_rng([seed, 0x5EA4])

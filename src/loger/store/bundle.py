@@ -126,7 +126,7 @@ def mapped(path: Path) -> dict[str, NDArray[np.generic]]:
         size = path.stat().st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise _not_arrays(path, "its header is longer than the file or than 10 MB")
+            raise _not_arrays(path, "its header is longer than the file or the 10 MB limit")
         text = file.read(length)
     try:
         header = json.loads(text, object_pairs_hook=_without_repetition)

@@ -224,7 +224,7 @@ def _sequence(
     out = Sequence(config.sequence).load_state(graph.n_items, arrays)
     width = len(encoder.relations_[0]) if isinstance(encoder, TransE) else 0
     if graph.times is None or out.maps_.shape != (width, 2 * config.sequence.dimension):
-        raise LogerError("a sequence encoder needs times and the TransE that it was fitted with")
+        raise LogerError("a sequence encoder needs times and the TransE encoder it was fitted with")
     for name, array in arrays.items():
         if not bool((np.abs(array) <= LARGEST).all()):  # nor is NaN
             raise LogerError(

@@ -244,7 +244,7 @@ def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -
         raise AnswerError(f"tasks are numbered 0 to {len(tasks) - 1}, got {at}")
     n = len(tasks[at].shown)
     if sorted(places) != list(range(1, n + 1)):
-        raise AnswerError(f"give each rank from 1 to {n} once, got {places}")
+        raise AnswerError(f"give each rank from 1 to {n} exactly once, got {places}")
     return json.dumps(dict(zip(tasks[at].methods, places, strict=True)))
 
 

@@ -387,7 +387,7 @@ def estimate(
     r, p, pi = (np.asarray(x, dtype=np.float64) for x in (rewards, propensities, target))
     if not len(r) or not len(r) == len(p) == len(pi):
         raise LogerError(
-            "rewards, propensities and targets must have the same length, at least 1, got "
+            "rewards, propensities and targets must have the same length and at least 1 value, got "
             f"{len(r)}, {len(p)} and {len(pi)}"
         )
     if not ((p > 0) & (p <= 1)).all() or not ((pi >= 0) & (pi <= 1)).all():

@@ -198,7 +198,7 @@ class Guard:
         """Refuse a request by its headers."""
         if self.config.loopback and not _is_local(headers.get("host", "")):
             # Another site may have pointed its own name at this machine (DNS rebinding).
-            raise ProblemError(403, "this server answers only to localhost; see --host")
+            raise ProblemError(403, "this server answers only requests to localhost; see --host")
         if "transfer-encoding" in headers and "content-length" in headers:
             # A proxy in front of us may trust the other one (request smuggling). httptools refuses
             # this too, but the app may run in another server.

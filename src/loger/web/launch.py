@@ -315,6 +315,6 @@ def ray_serve() -> Any:
     except ModuleNotFoundError as error:
         raise LogerError(
             f"serving on Ray needs {error.name}, which is not installed; "
-            "pip install '.[ray-serve]' in the clone"
+            "run pip install '.[ray-serve]' in the clone"
         ) from None
     return serve

@@ -48,7 +48,7 @@ def load(
     if not isinstance(path, str | PathLike):
         frames = "a frame is read by loger.data.from_frames(interactions, triples)"
         raise DataError(
-            "load reads files",
+            "load needs a path",
             value=type(path).__name__,
             remedy=frames if is_frame(path) else "give the path of a folder or a table",
         )

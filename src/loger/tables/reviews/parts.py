@@ -270,8 +270,8 @@ def name_of(extractor: Extractor | None) -> str:
     module, name = getattr(extractor, "__module__", ""), getattr(extractor, "__qualname__", "")
     if not module or not name or "<" in name:
         raise DataError(
-            "the extractor should be a function at the top level of a module, because other "
-            "processes import it by name",
+            "other processes import the extractor by name, so it must be a function at the top "
+            "level of a module",
             value=repr(extractor),
             remedy="define it with def at the top level of a file",
         )
