@@ -242,7 +242,7 @@ def test_a_state_taken_over_scores_the_same_and_one_that_does_not_fit_is_refused
     zero, way, to = np.zeros(3, dtype=np.int64), np.arange(3), np.arange(3) + 60
     one, two = (r.step_scores(r.begin(4), zero, way, to) for r in (reasoner, other))
     assert one.tobytes() == two.tobytes()
-    with pytest.raises(LogerError, match="isn't the state of a reasoner"):
+    with pytest.raises(LogerError, match="the state doesn't match a reasoner"):
         Reasoner(PAPER).load_state(graph, entities, relations, reasoner.state())
     with pytest.raises(LogerError, match="vectors of"):
         Reasoner().fit(graph, rules, np.ones(len(rules)), entities[:-1], relations)

@@ -260,7 +260,7 @@ def test_words_of_ones_own_come_from_a_file_for_each_language(model, tmp_path):
         ({"en": {"relations": {"a": {"one": "goes"}}}}, "relations.a.one needs {x}"),
         ({"en": {"relations": {"a": {"won": "{x}"}}}}, "unknown form 'won'"),
         ({"en": {"relations": {"a": {"one": "{x}", "case": "gen"}}}}, "nom, acc, dat"),
-        ({"en": {"types": {"brand": "brand"}}}, "types.brand must be like"),
+        ({"en": {"types": {"brand": "brand"}}}, "types.brand must be a list of three forms"),
         ({"en": {"vrebs": {}}}, "unknown section 'vrebs'"),
         ({"verbs": {"purchase": "x"}}, "'verbs' is not a language"),
         ({"fr": {"verbs": {}}}, "'thousands' is missing"),

@@ -139,7 +139,7 @@ def test_a_state_of_another_graph_is_refused(
     make: Make, small: KnowledgeGraph, parts: Split
 ) -> None:
     state = make(epochs=0).fit(small).state()
-    with pytest.raises(LogerError, match="isn't the state of a"):
+    with pytest.raises(LogerError, match="the state doesn't match a"):
         make(epochs=0).load_state(parts.graph, state)
 
 

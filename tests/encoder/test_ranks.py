@@ -113,7 +113,7 @@ def test_a_lost_rank_is_an_error_that_says_how_to_go_on(torchrun, monkeypatch):
     def closed(*arguments):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
 
-    told = "rank 0 lost another rank; run the same command again"
+    told = "rank 0 lost contact with another rank; run the same command again"
     with joined() as ranks:
         assert current() is ranks
         two = Ranks(0, 2, ranks.store)

@@ -104,7 +104,7 @@ class Factors(Recommender):
 def check_cpu(name: str, device: str | None) -> None:
     """Refuse a device that a method does not train on."""
     if device not in (None, "cpu"):
-        raise LogerError(f"{name} trains on the CPU, got device {device!r}")
+        raise LogerError(f"{name} trains only on the CPU, got device {device!r}")
 
 
 _BLOCK = 1024

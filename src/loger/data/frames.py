@@ -182,5 +182,5 @@ def read_item_list(path: Path | str) -> list[str]:
     table = read(path)
     if "item" not in table.columns:
         what, found = "a table of items needs a column 'item'", ", ".join(table.columns[1:])
-        raise DataError(what, path=path, value=found, remedy="name the column of item IDs so")
+        raise DataError(what, path=path, value=found, remedy="call the column of item IDs 'item'")
     return table["item"].cast(pl.String).drop_nulls().to_list()

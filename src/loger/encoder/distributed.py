@@ -122,8 +122,8 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise LostRankError(
-                f"rank {self.rank} lost another rank; run the same command again to resume from "
-                "the last checkpoint (torchrun --max-restarts 3 does so automatically)"
+                f"rank {self.rank} lost contact with another rank; run the same command again to "
+                "resume from the last checkpoint (torchrun --max-restarts 3 does so automatically)"
             ) from error
 
     def _send(self, what: object) -> None:

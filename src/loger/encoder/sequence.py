@@ -183,7 +183,8 @@ class Sequence:
         for name, shape in shapes.items():
             if name not in state or state[name].shape != shape or state[name].dtype != np.float32:
                 raise LogerError(
-                    f"this isn't the state of a sequence encoder: {name} differs; fit again"
+                    f"the state doesn't match a sequence encoder: {name} is missing or has the "
+                    "wrong shape or type; fit again"
                 )
         self._state = {name: np.asarray(state[name]).view() for name in sorted(state)}
         for array in self._state.values():

@@ -429,7 +429,8 @@ def load_arrays(module: nn.Module, state: Mapping[str, NDArray[np.generic]], who
     for name, tensor in module.state_dict().items():
         if name not in state or state[name].shape != tuple(tensor.shape):
             raise LogerError(
-                f"this isn't the state of {whose} on this graph: {name} differs; fit again"
+                f"the state doesn't match {whose} on this graph: {name} is missing or has the "
+                "wrong shape; fit again"
             )
         tensor.copy_(torch.from_numpy(np.array(state[name])))
 

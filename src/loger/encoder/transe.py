@@ -279,7 +279,8 @@ class TransE:
             kind = np.int64 if name.endswith(".steps") else np.float32
             if name not in state or state[name].shape != shape or state[name].dtype != kind:
                 raise LogerError(
-                    f"this isn't the state of a TransE on this graph: {name} differs; fit again"
+                    f"the state doesn't match a TransE on this graph: {name} is missing or has the "
+                    "wrong shape or type; fit again"
                 )
         return self._take(graph, {name: state[name] for name in shapes})
 

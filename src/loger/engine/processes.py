@@ -93,8 +93,8 @@ class ProcessEngine(SeparateEngine):
         except BrokenProcessPool:
             self.close()
             raise LogerError(
-                f"a worker process ended while {what}: it was killed, perhaps because memory ran "
-                "out (fewer workers need less), or it could not start (a script needs "
+                f"a worker process ended while {what}; either it was killed, perhaps because "
+                "memory ran out (try fewer workers), or it couldn't start (a script needs "
                 '`if __name__ == "__main__":`)'
             ) from None
         finally:

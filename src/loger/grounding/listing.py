@@ -75,7 +75,7 @@ def strongest_paths(
         through = checked_ids(firsts, graph.n_entities, "entity").astype(np.int64)
         if len(through) != len(u):
             got = len(through)
-            raise LogerError(f"each of {len(u)} pairs needs a first entity, got {got}")
+            raise LogerError(f"expected a first entity for each of {len(u)} pairs, got {got}")
     nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
     strengths = np.zeros((len(u), max(n, 0)))
     if n > 0:

@@ -375,7 +375,10 @@ def _checked(wording: Wording, place: str) -> Wording:
     for name, nouns in wording.table["types"].items():
         if not (isinstance(nouns, list) and len(nouns) == 3):
             usual = ["brand", "brands", "same brand"]
-            raise LogerError(f"{where}, types.{name} must be like {usual}, got {nouns!r}")
+            raise LogerError(
+                f"{where}, types.{name} must be a list of three forms, such as {usual}; "
+                f"got {nouns!r}"
+            )
     return wording
 
 

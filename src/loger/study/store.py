@@ -158,10 +158,10 @@ class Study:
                 db.execute("BEGIN IMMEDIATE")
                 row = db.execute("SELECT 1 FROM answer WHERE rater = ?", (name,)).fetchone()
                 if row is not None:
-                    raise AnswerError(f"{name!r} has answered already")
+                    raise AnswerError(f"{name!r} has already answered")
                 db.execute("INSERT INTO rater VALUES (?, ?)", (name, _kept_token(token)))
         except sqlite3.IntegrityError:
-            raise AnswerError(f"{name!r} has begun already") from None
+            raise AnswerError(f"{name!r} has already begun") from None
         return token
 
     def knows(self, rater: str, token: str) -> bool:
@@ -309,7 +309,9 @@ def friedman(ranks: ArrayLike) -> tuple[float, float]:
     table = _ranked(ranks)
     n, k = table.shape
     if n < 1 or k < 2:
-        raise LogerError(f"a Friedman test needs two methods and one answer, got {k} and {n}")
+        raise LogerError(
+            f"a Friedman test needs at least two methods and one answer, got {k} and {n}"
+        )
     spread = float(((table.mean(axis=0) - (k + 1) / 2) ** 2).sum())
     untied = 1 - sum(_ties(row) for row in table) / (n * k * (k * k - 1))
     if untied <= 0:  # every block ties all methods

@@ -296,7 +296,7 @@ def _reasoner(
         return None
     if len(ranker.graph.relations) != relations:
         raise LogerError(
-            "the path reasoner only knows the relations of its fit; leave out facts of new "
+            "the path reasoner knows only the relations it was fitted on; leave out facts of new "
             "relations, or fit again"
         )
     return reasoner_of(ranker, fitted.config, reasoner.walker.state())

@@ -71,7 +71,7 @@ def load(
         raise DataError(
             "min_rating can't be applied to a saved data set",
             path=path,
-            remedy="apply it when reading the original",
+            remedy="apply it when you load the original files",
         )
     with table_files.errors_naming(path):
         if chosen == "saved":
