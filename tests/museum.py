@@ -130,12 +130,14 @@ class Tables:
         return sum(one in has and other in has for has in self.visited.values())
 
     def after(self, one: str, other: str, window: int) -> int:
-        """How many have the other at most so many places later, by time, then by row."""
+        """How many have the other at the same time, or at most so many places later, by time, then
+        by row."""
         n = 0
         for has in self.visited.values():
             if one in has and other in has:
                 order = list(has)
-                n += 0 < order.index(other) - order.index(one) <= window
+                soon = 0 < order.index(other) - order.index(one) <= window
+                n += soon or has[one] == has[other]
         return n
 
     def like(self, member: str, item: str) -> int:

@@ -214,7 +214,7 @@ def test_a_path_at_a_place_where_there_is_none_is_refused():
     for nth in ([total], [-1], [0, 0]):
         with pytest.raises(LogerError, match=r"place|index"):
             nth_paths(graph, rules, *one, nth)
-    with pytest.raises(LogerError, match="rule numbers lie in"):
+    with pytest.raises(LogerError, match="rule numbers must be from 0 to"):
         nth_paths(graph, rules, [len(rules)], [0], [0], [0])
     with pytest.raises(LogerError, match="for each of 1 rules, got 2 and 2"):
         logits(graph, rules.chosen([0]), [0], Formula(2, np.ones(2), np.ones(2)))

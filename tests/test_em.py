@@ -224,14 +224,14 @@ def test_every_feature_learns_and_judges_better_than_chance(parts, encoder, rule
 def test_fusions_are_their_formulas():
     logit, s = np.array([[0.5, -1.0]], np.float32), np.array([[2.0, 0.0]], np.float32)
     q = Calibration(2.0, -1.0)
-    scores = Fusion("logit", 3.0, q).total(logit.copy(), s)
+    scores = Fusion("logit", 3.0, q).total(logit.copy(), lambda: s)
     assert scores.dtype == np.float32
     assert scores == pytest.approx(np.array([[6.5, -1.0]]))
-    scores = Fusion("sum", 3.0, q, alpha=0.3).total(logit.copy(), s)
+    scores = Fusion("sum", 3.0, q, alpha=0.3).total(logit.copy(), lambda: s)
     sigma = [1 / (1 + np.exp(-x)) for x in (3.0, 0.5, -1.0, -1.0)]
     slow = [[sigma[0] + 0.3 * sigma[1], sigma[2] + 0.3 * sigma[3]]]
     assert scores == pytest.approx(np.array(slow), abs=1e-6)
-    assert (Fusion("logic", 3.0, q).total(logit.copy(), s) == logit).all()
+    assert (Fusion("logic", 3.0, q).total(logit.copy(), lambda: s) == logit).all()
 
 
 @pytest.fixture(scope="module")

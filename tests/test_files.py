@@ -159,7 +159,9 @@ def test_a_folder_with_an_odd_manifest_is_replaced(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.jpg").write_text("")
-    with pytest.raises(DataError, match="photos: is not empty and not a box of words; give a new"):
+    with pytest.raises(
+        DataError, match="photos: is not empty and not a box of words; choose a new"
+    ):
         pack(tmp_path / "photos", "new")
     with pytest.raises(DataError, match="is a file, not a folder; pass a folder"):
         pack(tmp_path / "photos" / "1.jpg", "new")

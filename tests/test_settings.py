@@ -58,7 +58,7 @@ def test_texts_are_read_as_toml_values() -> None:
     for text in ("a", "=1", "a..b=1", ".a=1"):
         with pytest.raises(LogerError, match="PATH=VALUE"):
             parsed([text])
-    with pytest.raises(LogerError, match="has a value already"):
+    with pytest.raises(LogerError, match="already has a value"):
         parsed(["a=1", "a.b=2"])
 
 

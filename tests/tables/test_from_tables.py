@@ -61,7 +61,7 @@ def test_frames_of_polars_and_pandas_and_files_give_the_same(tmp_path: Path) -> 
 def test_the_mapping_prints_a_line_for_every_column() -> None:
     dataset = from_tables(pl.DataFrame(PLAYS), items=pl.DataFrame(TRACKS), user="listener")
     lines = [line.split() for line in str(dataset.mapping).splitlines()]
-    assert lines[0] == ["table", "column", "taken", "as", "relation", "why"]
+    assert lines[0] == ["table", "column", "becomes", "relation", "why"]
     assert [line[:3] for line in lines[1:]] == [
         ["interactions", "listener", "user"],
         ["interactions", "track", "item"],

@@ -184,7 +184,7 @@ def test_the_command_drops_unknown_items(tmp_path: Path) -> None:
 
 def test_one_file_in_two_places_is_refused(tmp_path: Path) -> None:
     views().write_csv(tmp_path / "cooked.csv")
-    with pytest.raises(DataError, match="both the table of interactions and that of items"):
+    with pytest.raises(DataError, match="the table of both interactions and items"):
         from_tables(tmp_path / "cooked.csv", tmp_path / "cooked.csv")
 
 

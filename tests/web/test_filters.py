@@ -157,7 +157,7 @@ def test_a_filter_that_cannot_be_read_says_where_and_what_to_write(model):
         (f"brand={brand} AND", "expected a fact such as genre=jazz"),
         (f"(brand={brand}", "a closing bracket is missing"),
         (f"brand={brand})", "expected AND or OR before ')'"),
-        ("NOT " * 60 + "a=b", "more than 50 brackets"),
+        ("NOT " * 60 + "a=b", "more than 50 levels of brackets"),
         ("", "expected a fact"),
     ):
         with pytest.raises(
