@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import permutations
+
 import numpy as np
 
 from loger.graph import INTERACTION, KnowledgeGraph, Vocabulary
@@ -66,3 +69,19 @@ def scratch(words: Vocabulary, relations, facts) -> KnowledgeGraph:
     took = r == INTERACTION
     first = len(words.span("user"))
     return graph.timed(h[took], t[took] - first, np.array([x for x in times if x is not None]))
+
+
+def behind(graph: KnowledgeGraph, window: int | None) -> Counter[tuple[int, int]]:
+    """How many users have both items of each pair or, if there is a window, the second with the
+    first or less than that many interactions after it; by the plainest loops over histories."""
+    out: Counter[tuple[int, int]] = Counter()
+    for user in range(graph.n_users):
+        has = graph.neighbours(user, INTERACTION).tolist()
+        edges = [graph.rows.edge(user, INTERACTION, item) for item in has]
+        when = [0 if graph.times is None else int(graph.times[edge]) for edge in edges]
+        for i, j in permutations(range(len(has)), 2):
+            between = sum(when[i] < time < when[j] for time in when)
+            soon = when[i] <= when[j] and between < (window or 0)
+            if window is None or when[i] == when[j] or soon:
+                out[has[i], has[j]] += 1
+    return out

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grown import assert_same, named, scratch
+from grown import assert_same, behind, named, scratch
 from loger.cli import app
 from loger.data.dataset import Note
 from loger.data.splits import split
@@ -24,11 +24,13 @@ from loger.encoder.cold_start import RIDGE, Moved, by_neighbours, neighbours
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
+from loger.graph import Path as GraphPath
 from loger.graph.growth import Learned
 from loger.learning.derived import derive
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import named_rules
+from loger.rules.sentences import evidence_sentence
 from loger.updates.newcomers import with_newcomers
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3), derived=DerivedConfig(tune=False))
@@ -133,9 +135,12 @@ def from_scratch(model, changes) -> KnowledgeGraph:
             rows = [(h, t) for h, r, t in zip(heads, kinds, tails, strict=True) if r == k]
             items = [[x - graph.n_users for x in row] for row in rows]
             weights = [graph.weight(h, k, t) for h, t in rows]
-            people_behind = [graph.people(h, k, t) for h, t in rows]
+            people, first = behind(built, relation.window), built.n_users
             ends = np.array(items)
-            about = np.array(weights), np.array(people_behind)
+            counts = [people[i + first, j + first] for i, j in items]
+            if relation.window is not None:  # stay those of the fit
+                counts = [graph.people(h, k, t) for h, t in rows]
+            about = np.array(weights), np.array(counts)
             more.append(Derived(relation, ends[:, 0], ends[:, 1], *about))
     return built.with_derived(more)
 
@@ -193,6 +198,79 @@ def test_removing_what_an_update_brought_gives_the_scores_of_before(model):
     users = np.arange(model.graph_.n_users)
     assert later.score(users).tobytes() == model.score(users).tobytes()
     assert later.owned(later.users[3]) == model.owned(model.users[3])
+
+
+# ── the people behind derived facts ──────────────────────────────────────────────────────
+
+
+def assert_counted(later):
+    """Each derived fact between items of the fit has the people that all histories tell, in both
+    directions; what is expected of new items has nobody."""
+    graph, known = later.graph_, later.updates_.learned.types["item"]
+    for place, relation in enumerate(graph.relations):
+        if not relation.derived or relation.window is not None:
+            continue
+        counts, back = behind(graph, relation.window), graph.inverse(place)
+        for head in range(graph.n_users, graph.n_users + graph.n_items):
+            for tail in graph.neighbours(head, place).tolist():
+                new = tail >= graph.n_users + known
+                assert graph.expected(head, place, tail) == new
+                n = 0 if new else counts[head, tail]
+                assert graph.people(head, place, tail) == n, (relation.name, head, tail)
+                assert graph.people(tail, back, head) == n
+
+
+def changed(model, rng):
+    """The model after one update or removal at random, many of them at the same few times."""
+    graph = model.graph_
+    kind = rng.integers(4)
+    if kind < 2:
+        change = drawn(model, rng)
+        times = np.append(graph.times[graph.interactions[0][:5]], 7)
+        for row in change["interactions"] if kind else ():
+            row["time"] = int(rng.choice(times))
+        return model.update(**change)
+    edges, users = graph.interactions
+    some = rng.integers(len(users), size=3)
+    names = graph.vocabulary.names
+    if kind == 2:
+        pairs = {(names[users[k]], names[graph.tails[edges[k]]]) for k in some.tolist()}
+        return model.remove(interactions=sorted(pairs))
+    return model.remove(users=names[users[some[0]]], items=names[graph.tails[edges[some[1]]]])
+
+
+@given(st.integers(0, 2**32 - 1))
+@OFTEN
+def test_counts_of_people_are_those_of_all_that_is_known(model, seed):
+    """After any updates and removals, as if every history were read again; weights stay."""
+    rng, later = np.random.default_rng(seed), model
+    for _ in range(4):
+        later = changed(later, rng)
+    assert_counted(later)
+
+
+def test_what_nobody_has_both_of_any_more_is_said_so(model):
+    graph = model.graph_
+    place = next(k for k, r in enumerate(graph.relations) if r.window is None and r.derived)
+    names = graph.vocabulary.names
+    one, other = next(
+        (i, j)
+        for i in range(graph.n_users, graph.n_users + graph.n_items)
+        for j in graph.neighbours(i, place).tolist()
+        if graph.people(i, place, j) == 1
+    )
+    who = next(u for u in model.users if {names[one], names[other]} <= set(model.owned(u)))
+    reader = next(u for u in model.users if u != who and names[one] in model.owned(u))
+    later = model.remove(users=who)
+
+    def said(of):
+        ids = of.graph_.vocabulary
+        edges = ids.id("user", reader), ids.id("item", names[one]), ids.id("item", names[other])
+        rule = next(k for k, r in enumerate(of.graph_.relations) if r.name == "goes_with")
+        return evidence_sentence(of.graph_, GraphPath(edges, (0, rule)), 1, 0)
+
+    assert said(model) == "someone bought both"
+    assert said(later) == "went with it in earlier data"
 
 
 # ── keeping ──────────────────────────────────────────────────────────────────────────────

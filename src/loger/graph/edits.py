@@ -36,6 +36,8 @@ Triples = tuple[Ints, Ints, Ints]
 """Heads, relations and tails of facts, by number."""
 _Array = TypeVar("_Array", bound="NDArray[Any] | None")
 PEOPLE_AND_ITEMS = ("user", "item")
+EXPECTED = -1
+"""The support of a derived fact that is only expected, from similar items."""
 
 
 class Derived(NamedTuple):
@@ -369,7 +371,7 @@ def with_expected(
     new[graph.n_users + first_new : graph.n_users + graph.n_items] = True
     before = derived[graph.edge_relations()] & (new[graph.edge_heads()] | new[graph.tails])
     left = without_edges(graph, np.flatnonzero(before))
-    return inserted(left, NewFacts(*facts, weights=weights.astype(np.float32)))
+    return inserted(left, NewFacts(*facts, weights=weights.astype(np.float32), support=EXPECTED))
 
 
 def given(graph: KnowledgeGraph) -> KnowledgeGraph:

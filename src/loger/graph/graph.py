@@ -46,7 +46,7 @@ class KnowledgeGraph(Schema):
     that leave users; it is 0 on their other edges. ``strengths`` holds in the same way how
     strong each interaction was, 0 where that is not known: amounts, or ratings if ``rated``.
     ``weights`` is what each fact counts in a walk, the same in both directions, and ``support`` how
-    many people a derived fact was made of.
+    many people are behind a derived fact, or ``EXPECTED``.
     """
 
     vocabulary: Vocabulary
@@ -221,9 +221,14 @@ class KnowledgeGraph(Schema):
         return 0.0 if edge < 0 else 1.0 if self.weights is None else float(self.weights[edge])
 
     def people(self, head: int, relation: int, tail: int) -> int:
-        """How many people a derived fact was made of; 0 for any other."""
+        """How many people are behind a derived fact; 0 for any other."""
         edge = self.rows.edge(head, relation, tail)
-        return 0 if edge < 0 or self.support is None else int(self.support[edge])
+        return 0 if edge < 0 or self.support is None else max(0, int(self.support[edge]))
+
+    def expected(self, head: int, relation: int, tail: int) -> bool:
+        """Whether a derived fact is only expected, from similar items: nobody was behind it."""
+        edge = self.rows.edge(head, relation, tail)
+        return edge >= 0 and self.support is not None and self.support[edge] == edits.EXPECTED
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
         """All facts of the base relations as (heads, relations, tails), sorted."""

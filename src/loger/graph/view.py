@@ -95,8 +95,12 @@ class UserView(Schema):
         return 0.0 if edge < 0 else float(rows.weights[edge]) if len(rows.weights) else 1.0
 
     def people(self, head: int, relation: int, tail: int) -> int:
-        """How many people a derived fact was made of, as the graph was made."""
+        """How many people are behind a derived fact in the graph that this is a view of."""
         return self.base.people(head, relation, tail)
+
+    def expected(self, head: int, relation: int, tail: int) -> bool:
+        """Whether a derived fact is only expected, from similar items."""
+        return self.base.expected(head, relation, tail)
 
     @cached_property
     def others(self) -> Rows:

@@ -288,7 +288,7 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     people = graph.people(*path.edges[1]) if derived else n
     forward = path.relations[1] < len(graph.relations)
     key = "goes_with" if people < FEW else "after" if after and forward else "with"
-    key = "expected" if derived and not people else key
+    key = "expected" if derived and graph.expected(*path.edges[1]) else key
     if "{done}" in words.table["tile"][key] and did.done is None:
         key = "goes_with"
     return words.tile(key, about=brief, done=did.done)
@@ -409,7 +409,7 @@ def _people(
     name: str | None = None,
 ) -> str | None:
     """A derived fact by the people behind it: 38 people watched this with it or up to 5 items
-    later. If nobody is behind it, the fact is an estimate from similar items.
+    later. If nobody is, it is expected from similar items, or was only so in earlier data.
 
     ``name`` is given if the fact connects the action's item with the item: the former's name, empty
     if it was already named.
@@ -420,7 +420,8 @@ def _people(
         return None
     n, forms = graph.people(*edge), _forms(graph, INTERACTION, words)
     if not n:
-        return words.text("expected", x=name or words.pronoun("it", "dat"))
+        key = "expected" if graph.expected(*edge) else "no_longer"
+        return words.text(key, x=name or words.pronoun("it", "dat"))
     return _counted(n, forms, _with_or_after(graph, relation, here, there, words, name), words)
 
 

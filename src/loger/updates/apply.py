@@ -2,8 +2,9 @@
 
 Nothing is trained. Rules give the same scores as if the graph had had everything from the start,
 whatever the order of the updates. New entities get vectors from what they are linked to
-(``loger.encoder.cold_start``). Relations that the fit derived from interactions stay until the next
-fit; new items inherit them from similar items (``loger.updates.newcomers``).
+(``loger.encoder.cold_start``). Relations that the fit derived from interactions keep their weights
+until the next fit, but the people behind them are counted again (``loger.updates.people``); new
+items inherit them from similar items (``loger.updates.newcomers``).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from loger.ranking.ranker import Ranker
 from loger.rules import RuleSet
 from loger.tables.changes import Changes, Fold, Placed, placed
 from loger.updates.newcomers import with_newcomers
+from loger.updates.people import recounted
 
 
 def updates_of(fitted: Fitted) -> Updates:
@@ -187,6 +189,7 @@ def _check_there(graph: KnowledgeGraph, new: Placed) -> None:
 def _rebuilt(
     fitted: Fitted, before: KnowledgeGraph, moved: Renumbered, log: tuple[Update, ...]
 ) -> Fitted:
+    moved = moved._replace(graph=recounted(before, moved))
     ranker, graph = fitted.ranker, moved.graph
     encoder = _encoder(ranker.encoder, before, moved)
     old, numbers = ranker.logic.rules, moved.relations
