@@ -91,7 +91,7 @@ def test_a_user_without_anything_has_only_what_is_also_asked_for():
 def test_limits_and_items_must_be_of_the_rules_and_users():
     graph = hub_graph(3, 0.4, False)
     rules, none = candidates(graph), np.empty((1, 0), dtype=np.int32)
-    with pytest.raises(LogerError, match="limits and items of 1 users are needed"):
+    with pytest.raises(LogerError, match="items for 1 users"):
         reach_best(graph, rules, [0], FLAT, [1], none)
-    with pytest.raises(LogerError, match="limits and items of 2 users are needed"):
+    with pytest.raises(LogerError, match="items for 2 users"):
         reach_best(graph, rules, [0, 1], FLAT, np.ones(len(rules)), none)

@@ -679,7 +679,7 @@ def test_a_round_is_made_only_if_hidden_pairs_have_more_hits_than_the_encoders_b
     with caplog.at_level("INFO"):
         assert len(em.run().trace) == 1 + made
     assert len(em.encoder.fits) == made
-    assert ("no round of EM: of" in caplog.text) == (made == 0)
+    assert ("skipped EM: of" in caplog.text) == (made == 0)
 
 
 def test_the_surplus_counts_hits_of_hidden_pairs_and_of_as_many_of_the_encoders_best(monkeypatch):

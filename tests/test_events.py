@@ -154,11 +154,11 @@ def test_kills_lose_nothing_that_was_acknowledged_and_keep_nothing_twice(tmp_pat
 
 def test_what_is_no_store_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database at all, but long enough to be one " * 20)
-    with pytest.raises(DataError, match="is not an event store"):
+    with pytest.raises(DataError, match="isn't an event store"):
         EventStore(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other") as db:
         db.execute("CREATE TABLE task (id INTEGER)")
-    with pytest.raises(DataError, match="is not an event store"):
+    with pytest.raises(DataError, match="isn't an event store"):
         EventStore(tmp_path / "other")
     with pytest.raises(DataError, match="no such folder"):
         EventStore(tmp_path / "none" / "e.sqlite")

@@ -160,10 +160,10 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.jpg").write_text("")
     with pytest.raises(
-        DataError, match="photos: is not empty and not a box of words; choose a new"
+        DataError, match="photos: the folder is not empty and not a box of words; choose a new"
     ):
         pack(tmp_path / "photos", "new")
-    with pytest.raises(DataError, match="is a file, not a folder; pass a folder"):
+    with pytest.raises(DataError, match="this is a file, not a folder; pass a folder"):
         pack(tmp_path / "photos" / "1.jpg", "new")
     with (
         pytest.raises(DataError, match="not a jar"),
@@ -286,7 +286,7 @@ def test_a_full_disk_leaves_the_old_folder_and_is_one_line(tmp_path: Path, libra
     pack(tmp_path / "box", "old")
     command = [sys.executable, "-c", FULL, str(tmp_path / "box"), library]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    message = "box: cannot be written (File too large); the old version is unchanged"
+    message = "box: can't write here (File too large); the old version is unchanged"
     assert message in done.stdout and not done.stderr
     assert unpack(tmp_path / "box") == ["old"]
     assert names(tmp_path) == {"box"}
@@ -297,7 +297,7 @@ def test_a_folder_that_may_not_be_written_is_one_line(tmp_path: Path, monkeypatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(DataError, match=r"list.txt: cannot be written \(Permission denied\)"):
+    with pytest.raises(DataError, match=r"list.txt: can't write here \(Permission denied\)"):
         write_text(tmp_path / "list.txt", "new")
 
 

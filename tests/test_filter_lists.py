@@ -122,7 +122,7 @@ def test_prices_in_mixed_notation_are_numbers(tables):
     assert not any("price" in note.what for note in dataset.notes)
     mixed = shown.str.replace("8 €", "$8", literal=True)
     told = from_tables(orders, items.drop("price").hstack([mixed])).notes
-    assert any("amounts in EUR, USD are compared as numbers" in note.what for note in told)
+    assert any("amounts in EUR, USD compared as plain numbers" in note.what for note in told)
 
 
 def test_filters_write_columns_small_with_underscores(tables):

@@ -44,7 +44,7 @@ def plain(folder):
 def test_a_fit_leaves_low_ratings_out_and_says_so(folder, orders, rated):
     dataset = from_tables(orders, pl.read_csv(folder / "items.csv"))
     told = {note.what: note.count for note in dataset.notes}
-    assert told["interactions rated below 3 taken as dislikes"] > 0
+    assert told["interactions rated below 3 counted as dislikes"] > 0
     low = orders.filter((pl.col("stars") == 1) & (pl.col("customer") == "u1"))
     assert not set(low["product"]) & set(rated.owned("u1"))
     assert rated.lowest_positive == 3
@@ -63,7 +63,7 @@ def test_an_update_leaves_low_ratings_out_and_says_so(name, request):
     later = model.update(rows)
     assert free[0] not in later.owned("u1") and free[1] in later.owned("u1")
     (note,) = later.updates_.log[0].notes
-    assert (note.what, note.count) == ("interactions rated below 3 taken as dislikes", 1)
+    assert (note.what, note.count) == ("interactions rated below 3 counted as dislikes", 1)
 
 
 @pytest.mark.parametrize("name", ["rated", "plain"])

@@ -170,7 +170,7 @@ def test_where_no_rule_has_a_positive_weight_there_is_no_reasoner_and_no_path(mo
 
 def test_users_that_it_was_not_trained_with_are_refused(model):
     more = model.with_users(["newcomer"])
-    with pytest.raises(LogerError, match=r"trained with 120 users, and this model has 121"):
+    with pytest.raises(LogerError, match=r"trained with 120 users, but this model has 121"):
         more.explain("newcomer", model.items[0], by="reasoner")
 
 

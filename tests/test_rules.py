@@ -55,8 +55,8 @@ def test_relations_without_facts_make_no_candidates():
 @pytest.mark.parametrize(
     ("relations", "message"),
     [
-        ([], "a rule has 1 to 3 relations, got 0"),
-        ([0, 7, 0, 2], "a rule has 1 to 3 relations, got 4"),
+        ([], "a rule must have 1 to 3 relations, got 0"),
+        ([0, 7, 0, 2], "a rule must have 1 to 3 relations, got 4"),
         ([0], "the rule purchase ⇒ purchase is circular"),
         ([0, 4], "mentions leads from user, not item"),
         ([3], "has_brand leads from item, not user"),

@@ -83,9 +83,11 @@ def test_what_is_there_is_not_made_again(model, tmp_path, monkeypatch):
 def test_another_export_into_the_same_folder_is_refused(model, tmp_path):
     folder = tmp_path / "lists"
     export.export_lists(model, model.users, folder, 3)
-    with pytest.raises(DataError, match=r"recommendations with another k; choose a new folder"):
+    with pytest.raises(
+        DataError, match=r"recommendations with other values of k; choose a new folder"
+    ):
         export.export_lists(model, model.users, folder, 4)
-    with pytest.raises(DataError, match="another users and explain"):
+    with pytest.raises(DataError, match="other values of users and explain"):
         export.export_lists(model, model.users[1:], folder, 3, explain=True)
     other = LOGER(model.config, engine=LocalEngine(1))
     vars(other).update(vars(model))

@@ -141,7 +141,7 @@ except LogerError as error:
 def test_a_study_that_a_full_disk_cannot_hold_is_told_in_one_line(tmp_path: Path, size) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path / "study"), str(size)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stderr == "" and "can't be written" in done.stdout
+    assert done.stderr == "" and "can't write here" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -372,7 +372,7 @@ def test_one_command_makes_the_papers_study_of_three_methods(
 def test_bundles_of_other_data_or_of_the_same_model_are_refused(
     default_bundle: Path, demo_run: Path
 ) -> None:
-    with pytest.raises(LogerError, match="needs one data set"):
+    with pytest.raises(LogerError, match="need the same data set"):
         of_bundles([default_bundle, demo_run / "loger-demo" / "bundle"])
     with pytest.raises(LogerError, match="different models"):
         of_bundles([default_bundle, default_bundle])

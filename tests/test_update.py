@@ -606,7 +606,7 @@ def test_refitting_is_due_when_much_is_new_or_the_model_foresees_less(model):
     many = model.update([(f"u{k}", "new", 5, 10) for k in range(400)])
     said = many.refit_due()
     assert said[0].startswith("interactions have grown by")
-    assert said[1] == "100% of the new interactions are with items unknown to the fit"
+    assert said[1] == "100% of the new interactions are with items added since the fit"
     assert "no rule uses awarded" in model.update(facts=[("x", "awarded", "y")]).refit_due()[0]
     log = tuple(Update(ndcg=0.01, ndcg_users=30) for _ in range(2))
     assert due(Updates(Learned({}, 1), 100, log), 0.02)[0].startswith(
@@ -693,7 +693,7 @@ def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):
     found = {(r, t[1]) for h, r, t in named(later.graph_) if h == ("item", "new")}
     assert found == {("has_brand", brand), ("has_brand", "other")}
     assert "ignored column price of the items" in caplog.text
-    assert "ignored feature 7: the model only knows ranges" in caplog.text
+    assert "ignored feature 7: the model knows only ranges" in caplog.text
 
 
 def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_values(
@@ -702,9 +702,9 @@ def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_v
     rows = pl.DataFrame({"user": ["u1", "u2"], "item": ["new", "new"], "rating": [5.0, 1.0]})
     plain = model.update(rows.with_columns(time=7), min_rating=3)
     assert [str(note) for note in plain.updates_.log[-1].notes] == [
-        "interactions rated below 3 taken as dislikes: 1"
+        "interactions rated below 3 counted as dislikes: 1"
     ]
-    assert "interactions rated below 3 taken as dislikes: 1" in caplog.text
+    assert "interactions rated below 3 counted as dislikes: 1" in caplog.text
     told = replace(plain.updates_.log[-1], notes=(Note("rows left out", 2, "line 3: ann"),))
     updates = replace(plain.updates_, log=(told,))
     assert "ann" not in str(updates.record())

@@ -225,7 +225,7 @@ def test_the_given_graph_is_the_one_before(graph, seed):
         ({"weights": [0.0]}, "weight above 0"),
         ({"tails": [0]}, "different items"),
         ({"tails": [99]}, "must be unique"),
-        ({"support": []}, "differ in length"),
+        ({"support": []}, "must have the same length"),
         ({"relation": Relation("similar", "item", "item", True)}, "already"),
         ({"relation": Relation("next", "item", "item")}, "from item to item"),
     ],

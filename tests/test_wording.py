@@ -257,7 +257,7 @@ def test_words_of_ones_own_come_from_a_file_for_each_language(model, tmp_path):
             "unknown slot 'raeson'; did you mean 'reason'",
         ),
         ({"en": {"texts": {"because": "since {reason"}}}, "texts.because"),
-        ({"en": {"relations": {"a": {"one": "goes"}}}}, "relations.a.one needs {x}"),
+        ({"en": {"relations": {"a": {"one": "goes"}}}}, "relations.a.one must contain {x}"),
         ({"en": {"relations": {"a": {"won": "{x}"}}}}, "unknown form 'won'"),
         ({"en": {"relations": {"a": {"one": "{x}", "case": "gen"}}}}, "nom, acc, dat"),
         ({"en": {"types": {"brand": "brand"}}}, "types.brand must be a list of three forms"),
@@ -427,7 +427,7 @@ def test_a_tile_is_short_and_nobody_else_is_named(model):
 
 
 def test_whom_reasons_may_name_is_nobody_or_followed():
-    with pytest.raises(LogerError, match="either 'nobody' or 'followed'"):
+    with pytest.raises(LogerError, match="set to 'nobody' or 'followed'"):
         wording_of("en", {"explain": {"names": "everybody"}})
     with pytest.raises(LogerError, match="unknown style 'brief'"):
         wording_of("en", style="brief")

@@ -782,7 +782,7 @@ class LOGER(Recommender):
         new = list(dict.fromkeys(u for u, _ in named if u not in known))
         if new and not folds_in(self.encoder_):
             raise LogerError(
-                f"unknown user {new[0]!r}: this model's encoder only knows the users it was "
+                f"unknown user {new[0]!r}: this model's encoder knows only the users it was "
                 "trained with; add new ones with loger update"
             )
         graph = whole(self.graph_).with_users(new) if new else whole(self.graph_)

@@ -157,7 +157,7 @@ def test_sequence_settings_without_sense_are_refused(setting):
 
 
 def test_sequence_rules_without_times_are_refused():
-    with pytest.raises(LogerError, match="no order to learn from"):
+    with pytest.raises(LogerError, match="order of interactions is unknown"):
         SequenceRules().fit(TIMELESS)
 
 

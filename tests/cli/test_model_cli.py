@@ -200,7 +200,7 @@ def test_without_facts_and_with_few_pairs_the_error_asks_for_facts(tmp_path: Pat
     bare.mkdir()
     rows = [f"u{u},i{u}{k},{k}" for u in range(4) for k in range(4)]
     (bare / "interactions.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
-    refuses(("fit", bare, "-o", tmp_path / "b"), "people who share items, or facts")
+    refuses(("fit", bare, "-o", tmp_path / "b"), "users who share items, or facts")
     assert not (tmp_path / "b.unfinished").exists()
 
 
@@ -212,7 +212,7 @@ def test_interactions_alone_are_enough_to_explain_by_what_others_took(tmp_path: 
     (alone / "interactions.csv").write_text("\n".join(["user,item", *rows]) + "\n")
     result = run("fit", alone, "-o", tmp_path / "b", *SMALL)
     assert result.exit_code == 0, result.output
-    assert "split: at random, because there are no times" in result.stderr
+    assert "split: at random, because the data have no times" in result.stderr
     assert "1 rule tried, 1 kept" in result.stdout
     told = run("recommend", tmp_path / "b", "u1", "--explain")
     assert "people interacted with both" in told.stdout
@@ -231,7 +231,7 @@ def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_pat
     assert result.exit_code == 0, result.output
     assert " tried, " in result.stdout
     lines = result.stderr.splitlines()
-    assert any(line.startswith("split: by time, because there are times") for line in lines)
+    assert any(line.startswith("split: by time, because the data have times") for line in lines)
     assert "note: items without any fact: 1 (first: i5)" in lines
     assert any(line.startswith("note: with only 24 training pairs") for line in lines)
     assert len(lines) == len(set(lines))
@@ -441,7 +441,7 @@ def test_serving_where_something_listens_is_refused_before_the_model_is_loaded(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refuses(("serve", bundle, "--port", port), f"can't listen at 127.0.0.1:{port}")
+        refuses(("serve", bundle, "--port", port), f"can't listen on 127.0.0.1:{port}")
 
 
 def test_a_name_that_begins_another_is_met_with_it(bundle: Path, user: str) -> None:
@@ -557,9 +557,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
     (tmp_path / "file").touch()
     nowhere = tmp_path / "no data"
     for out in (tmp_path / "file" / "x.bundle", Path("/proc/x.bundle")):
-        refuses(("fit", nowhere, "-o", out), f"{out}: cannot be written")
-        refuses(("update", nowhere, "-o", out), f"{out}: cannot be written")
-        refuses(("evaluate", nowhere, nowhere, "--report", out), f"{out}: cannot be written")
+        refuses(("fit", nowhere, "-o", out), f"{out}: can't write here")
+        refuses(("update", nowhere, "-o", out), f"{out}: can't write here")
+        refuses(("evaluate", nowhere, nowhere, "--report", out), f"{out}: can't write here")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -221,7 +221,7 @@ REFUSED = {
     "fact about an item that is nowhere": (
         table("head,relation,tail,head_type\ni9,has_brand,Acme,item\n", "triples.csv"),
         "triples.csv:2",
-        ["names an item that does not exist", "'i9'", "list it among the items"],
+        ["names an item that doesn't exist", "'i9'", "add it to the items"],
     ),
     "two tables of interactions": (
         table(GOOD, "interactions.tsv"),
@@ -251,7 +251,7 @@ REFUSED = {
     "broken Parquet": (
         {"interactions.parquet": parquet(user=["a"], item=["b"])[:60]},
         "interactions.parquet",
-        ["cannot be read as Parquet", "again"],
+        ["can't read the file as Parquet", "again"],
     ),
     "Parquet without rows": (
         {"interactions.parquet": parquet(user=[], item=[])},
@@ -281,7 +281,7 @@ REFUSED = {
     "RecBole graph of two columns": (
         {"x.inter": INTER, "x.link": LINK, "x.kg": "head_id:token\ttail_id:token\nm.1\tm.2\n"},
         "x.kg:1",
-        ["head_id, relation_id, tail_id", "keep these three"],
+        ["head_id, relation_id, tail_id", "use exactly these three"],
     ),
     "two RecBole data sets": (
         {"x.inter": INTER, "y.inter": INTER},
@@ -296,7 +296,7 @@ REFUSED = {
             .replace("r:float", "rating:float"),
         },
         "x.test.inter:1",
-        ["different columns", "same header"],
+        ["the columns differ", "same header"],
     ),
     "PGPR user out of range": (
         PGPR | {"test_labels.txt": "0\t1\n2\t0\n"},
@@ -316,12 +316,12 @@ REFUSED = {
     "PGPR relation with more lines than products": (
         PGPR | {"brand_p_b.txt": "0\n\n0\n"},
         "brand_p_b.txt:3",
-        ["more lines than", "each product one line"],
+        ["more lines than", "one line per product"],
     ),
     "PGPR product named twice": (
         PGPR | {"product.txt": "P0\nP0\n"},
         "product.txt:2",
-        ["appears twice", "'P0'", "name of its own"],
+        ["appears twice", "'P0'", "its own name"],
     ),
     "PGPR relation without its names": (
         {k: v for k, v in PGPR.items() if k != "brand.txt"},
@@ -356,12 +356,12 @@ REFUSED = {
     "PGPR without any item": (
         PGPR | {"train_labels.txt": "0\n", "test_labels.txt": "1\n"},
         "shop",
-        ["no interactions left", "check"],
+        ["no interactions are left", "check"],
     ),
     "KGAT item far beyond the others": (
         KGAT | {"test.txt": "1 2000000000\n"},
         "shop",
-        ["item contains a number much larger", "2000000000", "without gaps"],
+        ["but one is much larger", "2000000000", "without gaps"],
     ),
     "KGAT list with a gap": (
         KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 5\n"},
@@ -406,7 +406,7 @@ REFUSED = {
     "mention without polarity": (
         TOYS | {"sentiment.txt": "A,P0,game:fun:1\nA,P0,game:fun\n"},
         "sentiment.txt:2",
-        ["aspect:opinion:polarity", "'game:fun'", "correct the mention"],
+        ["aspect:opinion:polarity", "'game:fun'", "fix the mention"],
     ),
     "review without an item": (
         TOYS | {"sentiment.txt": "A\n"},
@@ -421,12 +421,12 @@ REFUSED = {
     "malformed N-Triples": (
         {"interactions.csv": GOOD, "kg.nt": NT + "<a:i2> by <a:x> .\n"},
         "kg.nt:2",
-        ["not valid N-Triples", "<a:i2> by <a:x> .", "correct the statement"],
+        ["not valid N-Triples", "<a:i2> by <a:x> .", "fix the statement"],
     ),
     "malformed Turtle": (
         {"interactions.csv": GOOD, "kg.ttl": "@prefix a: <a:> .\na:i1 a:by b:x .\n"},
         "kg.ttl:2",
-        ["not valid Turtle", "a:i1 a:by b:x .", "correct the statement"],
+        ["not valid Turtle", "a:i1 a:by b:x .", "fix the statement"],
     ),
     "RDF about nothing in the interactions": (
         {"interactions.csv": GOOD, "kg.nt": "<a:z> <a:by> <a:x> .\n"},
@@ -498,13 +498,13 @@ NOTED = {
     ),
     "relation that mixes types": (
         table("i1,near,i2\ni1,near,Rome\ni2,near,Rome\n", "triples.csv"),
-        {"relations that mix types, split by type": 1},
+        {"relations that link different types, split by type": 1},
         3,
         2,
     ),
     "pair in train and test": (
         table("user,item,part\nann,i1,test\nann,i1,train\nann,i2,test\n"),
-        {"held-out pairs that are also in an earlier part, kept there": 1},
+        {"held-out pairs that are also in an earlier part, kept only in the earlier one": 1},
         0,
         2,
     ),
@@ -516,14 +516,14 @@ NOTED = {
     ),
     "user with test rows only": (
         table("user,item,part\nann,i1,train\nbob,i1,test\n"),
-        {"users with held-out interactions but none in train": 1},
+        {"users with held-out interactions but no training interactions": 1},
         0,
         2,
     ),
     "name that is user and item": (
         table("ann,i1\ni1,i2\n") | {"triples.csv": "i1,has_brand,Acme\ni2,has_brand,Acme\n"},
         {
-            "names in facts that are both a user and an item, read as items "
+            "names in facts that match both a user and an item, read as items "
             "(add head_type and tail_type if that's wrong)": 1
         },
         2,
@@ -548,8 +548,8 @@ NOTED = {
     "first line that may be a header": (
         table("ann,mug\nbob,cup\n"),
         {
-            "first line of interactions.csv taken as data "
-            "(if it is a header, name user, item in it)": 1
+            "first line of interactions.csv read as data "
+            "(if it's a header, name its columns user, item)": 1
         },
         0,
         2,
@@ -567,7 +567,7 @@ NOTED = {
     "table of names that may have a header": (
         table("user,item\nann,mug\n") | {"users.csv": "who\nann\n"},
         {
-            "first line of users.csv taken as data (if it is a header, name id in it)": 1,
+            "first line of users.csv read as data (if it's a header, name its columns id)": 1,
             "users without any interaction": 1,
         },
         0,
@@ -576,8 +576,8 @@ NOTED = {
     "few numbers below a name": (
         table("ann,mug\n2,cup\n"),
         {
-            "first line of interactions.csv taken as data "
-            "(if it is a header, name user, item in it)": 1
+            "first line of interactions.csv read as data "
+            "(if it's a header, name its columns user, item)": 1
         },
         0,
         2,
@@ -647,9 +647,7 @@ def test_min_rating_without_ratings_is_refused(write):
 
 
 def test_min_rating_that_drops_everything_is_refused(write):
-    with pytest.raises(
-        DataError, match=r"interactions\.csv: there are no interactions left.*check"
-    ):
+    with pytest.raises(DataError, match=r"interactions\.csv: no interactions are left.*check"):
         load(write(table(GOOD)), min_rating=9)
 
 

@@ -123,7 +123,7 @@ REFUSED = {
         {"user": ["a"], "item": ["b"], "rating": [[1, 2]]},
         ["interactions frame:1: column rating should hold numbers"],
     ),
-    "no rows": ({"user": [], "item": []}, ["interactions frame: has no rows"]),
+    "no rows": ({"user": [], "item": []}, ["interactions frame: the table has no rows"]),
 }
 
 
@@ -149,14 +149,14 @@ def test_pandas_columns_that_cannot_be_read_are_named():
     with pytest.raises(DataError, match=r"^interactions frame: column t mixes values"):
         from_frames(mixed)
     twice = pandas.DataFrame([["a", "b", "c"]], columns=["user", "item", "user"])
-    with pytest.raises(DataError, match=r"^interactions frame: has two columns.*'user'"):
+    with pytest.raises(DataError, match=r"^interactions frame: two columns.*'user'"):
         from_frames(twice)
 
 
 def test_files_and_frames_each_have_their_door(tmp_path):
-    with pytest.raises(DataError, match=r"got 'DataFrame'; a frame is read by .*from_frames"):
+    with pytest.raises(DataError, match=r"got 'DataFrame'; for data frames, use .*from_frames"):
         load(pl.DataFrame(EVENTS))
-    with pytest.raises(DataError, match="got 'int'; give the path"):
+    with pytest.raises(DataError, match="got 'int'; pass the path"):
         load(7)
     with pytest.raises(DataError, match=r"got 'str'; .*loger\.data\.load"):
         from_frames("interactions.csv")

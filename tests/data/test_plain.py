@@ -105,9 +105,9 @@ def test_a_graph_made_wrong_by_numbers_that_mean_several_things_is_noted(write):
     folder = write({"interactions.csv": events, "triples.csv": facts})
     told = {note.what.partition(" (")[0] for note in load(folder).notes}
     assert {
-        "names in facts that are both a user and an item, read as items",
+        "names in facts that match both a user and an item, read as items",
         "facts whose tail is a number, read as the item or user with that number",
-        "relations that mix types, split by type",
+        "relations that link different types, split by type",
     } <= told
 
 
@@ -208,7 +208,7 @@ def test_a_table_of_interactions_is_read_alone(write):
 def test_min_rating_leaves_out_low_ratings_and_says_how_many(write, pairs_of, notes_of):
     dataset = load(write({"interactions.csv": INTERACTIONS}), min_rating=4)
     assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
-    assert notes_of(dataset) == {"interactions rated below 4 taken as dislikes": 1}
+    assert notes_of(dataset) == {"interactions rated below 4 counted as dislikes": 1}
 
 
 def test_users_and_items_without_a_positive_rating_stay_users_and_items(write, notes_of):
@@ -218,7 +218,7 @@ def test_users_and_items_without_a_positive_rating_stay_users_and_items(write, n
     assert dataset.vocabulary.names == ["ann", "bob", "i1", "i2", "Acme"]
     assert dataset.vocabulary.types == ("user", "item", "brand")
     assert notes_of(dataset) == {
-        "interactions rated below 3 taken as dislikes": 1,
+        "interactions rated below 3 counted as dislikes": 1,
         "items without any fact": 1,
         "items without any interaction": 1,
         "users without any interaction": 1,

@@ -33,7 +33,7 @@ def test_turtle_gives_facts_types_and_labels_by_local_name(write, facts_of, note
     assert words.labels[words.id("seat", "http://shop/rome")] == "rome"
     assert notes_of(dataset) == {
         "statements about literals left out": 1,
-        "rdf:type statements taken as the type of an entity": 2,
+        "rdf:type statements used as entity types": 2,
     }
 
 

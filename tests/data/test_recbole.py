@@ -71,7 +71,7 @@ def test_split_files_are_the_given_split_and_go_first(write, pairs_of, notes_of)
         ("u1", "11", "validation"),
         ("u1", "12", "test"),
     ]
-    assert notes_of(dataset) == {"files ignored because the split files say the same": 1}
+    assert notes_of(dataset) == {"files ignored because the split files replace them": 1}
 
 
 def test_other_names_of_user_and_item_columns_are_taken_in_order(write, pairs_of):

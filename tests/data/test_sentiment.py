@@ -51,7 +51,7 @@ def test_held_out_reviews_take_their_mentions_with_them(write):
 def test_mentions_of_dropped_or_unknown_reviews_are_noted(write, notes_of):
     notes = notes_of(load(write(FILES), min_rating=5))
     assert notes["mentions of pairs without a rating left out"] == 1
-    assert notes["facts known only from interactions left out"] == 6
+    assert notes["facts left out because the interactions behind them were left out"] == 6
     assert notes["repeated facts counted once"] == 2
 
 

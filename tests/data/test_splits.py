@@ -305,7 +305,9 @@ def test_l4_every_unobserved_item_is_drawn_about_as_often():
     assert times[[0, 5, 11]].tolist() == [0, 0, 0]
     assert abs(times[times > 0] - 4000 * 3 / 9).max() < 150  # 5 standard deviations
     assert not (drawn == split(data_items).unobserved(np.zeros(4000, np.int64), 3, 1)).all()
-    with pytest.raises(LogerError, match="user 1 has fewer than 1 unobserved items among 3"):
+    with pytest.raises(
+        LogerError, match="user 1 has fewer than 1 items without an interaction, of 3"
+    ):
         parts.unobserved(np.array([0, 1]), 1, seed=0)
 
 
@@ -418,7 +420,9 @@ def test_impossible_splits_are_refused():
         split(data, test=1)
     with pytest.raises(LogerError, match=r"validation must be a share in \[0, 1\), got -0.1"):
         split(data, validation=-0.1)
-    with pytest.raises(DataError, match="drawn has no split of its own; choose 'time' or 'random'"):
+    with pytest.raises(
+        DataError, match="drawn doesn't come with a split; choose 'time' or 'random'"
+    ):
         split(data, "given")
     with pytest.raises(DataError, match="drawn has no timestamps; use the split 'random'"):
         split(data, "time")
@@ -433,12 +437,15 @@ def test_a_split_says_how_it_was_made_and_why() -> None:
     assert split(from_frames(pairs)).why.startswith(
         "at random, because there are no times: any 20%"
     )
-    assert split(from_frames(timed)).why.startswith("by time, because there are times: latest 20%")
-    assert split(from_frames(given)).why == "as given, because the data have one"
+    assert split(from_frames(timed)).why.startswith(
+        "by time, because the data have times: latest 20%"
+    )
+    assert split(from_frames(given)).why == "as given, because the data come with one"
     order = pl.DataFrame(
         {"user": ["a"] * 3 + ["b"] * 2, "item": [*"ijkij"], "time": [1, 2, 2, 1, 2]}
     )
-    torn = "; 50% of the test items are of the same moment as one that stays"  # k of a, not j of b
+    # k of a, not j of b
+    torn = "; 50% of the test items have the same time as one that isn't held out"
     assert split(from_frames(order)).why.endswith(torn)
     assert "moment" not in split(from_frames(timed)).why
     assert split(from_frames(timed), "random").refit().why.startswith("at random, as told")

@@ -233,7 +233,7 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 
 
 def test_a_model_that_needs_more_says_so(small: KnowledgeGraph) -> None:
-    with pytest.raises(LogerError, match=r"cannot build RotatE .*'no_such': 1.*options="):
+    with pytest.raises(LogerError, match=r"can't build RotatE .*'no_such': 1.*options="):
         KGE("RotatE", dimension=4, options={"no_such": 1}).fit(small)
 
 

@@ -144,7 +144,7 @@ def test_only_the_leading_rank_runs_the_command(leads, monkeypatch, capsys):
     monkeypatch.setenv("RANK", str(two.rank))
     on_ranks(ran.append)("it")
     assert (ran == ["it"], two.helped) == (leads, not leads)
-    assert ("only one of 2 ranks worked" in capsys.readouterr().err) == leads
+    assert ("only one of 2 did the work" in capsys.readouterr().err) == leads
 
 
 def trained(folder, *more, size=2):

@@ -173,9 +173,9 @@ def test_workers_read_one_copy_that_nobody_can_write(engines, kind):
 
 @pytest.mark.parametrize("kind", ["processes", "ray"])
 def test_a_lambda_is_refused_with_what_to_do(engines, kind):
-    with pytest.raises(LogerError, match=r"adding cannot run in another process.*LocalEngine"):
+    with pytest.raises(LogerError, match=r"adding can't run in another process.*LocalEngine"):
         list(engines[kind].map("adding", lambda shared, block: block, [0, 1], None))
-    with pytest.raises(LogerError, match="adding cannot run in another process"):
+    with pytest.raises(LogerError, match="adding can't run in another process"):
         list(engines[kind].map("adding", scaled, [0, 1], {"scale": lambda: 1}))
 
 

@@ -47,7 +47,7 @@ def test_what_is_lost_with_its_worker_is_done_again(ray_engine, tmp_path):
 
 
 def test_what_is_lost_again_and_again_is_an_error_that_names_its_block(ray_engine):
-    with pytest.raises(LogerError, match="counting: a block was lost 4 times with its") as caught:
+    with pytest.raises(LogerError, match="counting: a worker died 4 times on the same") as caught:
         list(ray_engine.map("counting", dies_at_two, range(4), None))
     assert caught.value.__notes__ == ["while counting, in block 3 of 4: 2"]
     assert list(ray_engine.map("counting", dies_at_two, [0, 1], None)) == [0, 1]
@@ -75,7 +75,7 @@ def test_engines_have_names(monkeypatch):
     assert isinstance(LOGER(engine="threads").engine, LocalEngine)
     with pytest.raises(UnknownNameError, match="unknown engine 'rays'; did you mean 'ray'"):
         engine_named("rays")
-    with pytest.raises(LogerError, match="threads=N needs a number of workers"):
+    with pytest.raises(LogerError, match="threads=N needs at least 1 worker"):
         engine_named("threads=many")
     with pytest.raises(LogerError, match="ray or ray=VALUE"):
         engine_named("ray=")

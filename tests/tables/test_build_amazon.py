@@ -394,7 +394,7 @@ def test_features_and_styles_that_are_rare_or_that_most_have_are_left_out_and_to
     features = {tail for _, _, tail in facts_of(dataset)}
     assert features == {"strap|weak|-1"}
     told = notes_of(dataset)
-    assert told["mentions of 1 kinds that occur in fewer than 2 reviews left out"] == 1
+    assert told["mentions left out because fewer than 2 reviews have them (1 kinds)"] == 1
     assert told["features that more than 50% of the users have left out"] == 1
 
 
@@ -452,7 +452,7 @@ def test_repeated_reviews_and_products_count_once_and_are_told(made: Any, notes_
     assert "Second" not in dataset.vocabulary.names
     told = notes_of(dataset)
     assert told["repeated interactions of the same user and item merged, with the latest time"] == 2
-    assert told["products listed twice in the catalogue, the first kept"] == 1
+    assert told["products listed twice in the catalogue, keeping the first"] == 1
 
 
 def test_reviews_with_few_stars_are_left_out_when_asked(made: Any) -> None:
@@ -512,7 +512,7 @@ def test_a_split_made_elsewhere_is_taken(made: Any, tmp_path: Path, notes_of: No
     item = dataset.vocabulary.names.index("b")
     assert len(parted.graph.neighbours(item, names.index("has_feature"))) == 0
     given.write_text("user,item\nu,a\n")
-    with pytest.raises(DataError, match="has no column part"):
+    with pytest.raises(DataError, match="there is no column part"):
         made(reviews, parts_file=given)
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> Non
 def test_what_a_table_lacks_is_said_and_an_index_with_a_name_is_a_column() -> None:
     plays, tracks = pd.DataFrame(PLAYS), pd.DataFrame(TRACKS)
     with pytest.raises(
-        DataError, match=r"no column of the items \(title, artist\) has the same ids"
+        DataError, match=r"no column of the items \(title, artist\) has the same IDs"
     ):
         from_tables(plays, tracks.drop(columns="id"), user="listener")
     with pytest.raises(DataError, match="the table of interactions is empty"):

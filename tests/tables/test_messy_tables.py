@@ -50,7 +50,7 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
         dataset = from_tables(plays(), twice, **more)
         assert dataset.n_items == N_TRACKS
         assert dataset.vocabulary.labels[dataset.n_users] == "Song 0"
-        note = "rows of items that their table lists twice left out, the first kept"
+        note = "repeated rows for the same item left out, keeping the first"
         assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [
             (1, "t0000, line 41")
         ]
@@ -58,7 +58,7 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
 
 def test_a_row_that_an_export_repeats_counts_once_and_is_noted() -> None:
     lent = plays(branch=[f"B{k % 3}" for k in range(N_PLAYS)])
-    note = "rows left out: the same as an earlier one in every column"
+    note = "rows left out: identical to an earlier row"
     once, twice = (from_tables(rows, tracks()) for rows in (lent, pl.concat([lent, lent[:2]])))
     assert [n.count for n in once.notes if n.what == note] == []
     assert [(n.count, n.example) for n in twice.notes if n.what == note] == [(2, "line 301")]
@@ -84,7 +84,7 @@ def strengths(dataset: Any) -> list[float]:
 def test_values_that_differ_in_capitals_only_are_noted() -> None:
     labels = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_TRACKS)]
     notes = from_tables(plays(), tracks(studio=labels)).notes
-    what = "studio: values that differ only in capital letters, kept apart"
+    what = "studio: values that differ only in upper and lower case, kept separate"
     assert [(n.count, n.example) for n in notes if n.what == what] == [(2, "CENTRAL")]
 
 
@@ -122,7 +122,7 @@ def test_of_several_behaviours_the_strongest_counts_and_the_notes_say_so() -> No
 
 def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
     bare = plays(track_id=[str((k * k) % N_TRACKS) for k in range(N_PLAYS)])
-    said = r"0% of the ids in {}\.track_id are in {}\.track_id; compare '1' with 't0001'"
+    said = r"0% of the IDs in {}\.track_id are also in {}\.track_id; compare '1' with 't0001'"
     for more in ({}, {"item": "track_id"}):
         with pytest.raises(DataError, match=said.format("interactions", "items")):
             from_tables(bare, tracks(), **more)
@@ -334,7 +334,7 @@ def test_low_ratings_are_left_out_or_said_to_count_like_high_ones() -> None:
     assert made.interactions.ratings is not None and min(made.interactions.ratings) == 3
     every = replace(made.mapping, min_rating=None)
     told = from_tables(plays(stars=stars), items=tracks(), mapping=every).notes
-    what = "low ratings that count like high ones (min_rating = 4 makes them dislikes)"
+    what = "low ratings that count the same as high ones (min_rating = 4 makes them dislikes)"
     assert [n.count for n in told if n.what == what] == [120]
     high = from_tables(plays(stars=[str(4 + k % 2) for k in range(N_PLAYS)]), items=tracks())
     assert not [n for n in high.notes if "ratings" in n.what]
@@ -601,7 +601,7 @@ def test_verbs_of_libraries_and_cinemas_are_behaviours_in_any_case() -> None:
     bought = [{"borrowed": "bought"}.get(x.strip().lower(), x) for x in did]
     sold: Any = from_tables(plays(action=bought), tracks())
     assert "disliked" in {r.name for r in sold.relations}
-    assert any("taken as dislikes" in note.what for note in sold.notes)
+    assert any("counted as dislikes" in note.what for note in sold.notes)
 
 
 def test_rows_of_behaviours_that_cannot_be_used_are_noted() -> None:

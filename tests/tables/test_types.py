@@ -158,7 +158,7 @@ def test_items_that_no_table_lists_are_kept_or_dropped_and_noted(tmp_path: Path)
     dropped = from_tables(views(), RECIPES, unknown_items="drop")
     assert (kept.n_items, dropped.n_items) == (30, 25)
     rows = int((views()["recipe_id"] >= 95).sum())
-    for dataset, what in ((kept, "taken as items without facts"), (dropped, f"their {rows} rows")):
+    for dataset, what in ((kept, "kept as items without facts"), (dropped, f"their {rows} rows")):
         (note,) = [n for n in dataset.notes if "items of the interactions are not in" in n.what]
         assert note.count == 5 and what in note.what and len(note.example.split(", ")) == 5
     assert isinstance(dropped.mapping, TableMapping)

@@ -518,7 +518,7 @@ def test_keys_that_are_changed_or_too_old_are_refused(bundle, model):
         header = {"X-API-Key": key.encode()}
         assert client.get("/v1/about", headers=header).status_code == 401, key
     assert client.get("/v1/about", headers={"X-API-Key": good}).status_code == 200
-    with pytest.raises(ValueError, match="give a user, or scope='any'"):
+    with pytest.raises(ValueError, match="pass a user or scope='any'"):
         key_for("k", me, scope="any")
 
 

@@ -226,7 +226,10 @@ def test_after_a_start_everything_acknowledged_is_there(place, model):
         ({}, "body.events.0 needs a kind"),
         ({"kind": "purchase"}, "body.events.0 has kind 'purchase', must have one of 'interaction'"),
         ({"kind": "interaction", "user": "x"}, "body.events.0.item is missing"),
-        ({"kind": "click", "recommendation_id": "x", "item": "y"}, "in the answer with the list"),
+        (
+            {"kind": "click", "recommendation_id": "x", "item": "y"},
+            "from the answer that contained the list",
+        ),
         ({"kind": "interaction", "user": "x", "item": "y", "tme": 3}, "body.events.0.tme is not"),
         ({"kind": "interaction", "user": 3, "item": "y"}, "body.events.0.user must be text, got 3"),
         ({"kind": "interaction", "user": "x", "item": "y", "time": "noon"}, "seconds since 1970"),
@@ -260,7 +263,7 @@ def test_what_cannot_be_kept_is_not_acknowledged(place):
     client = TestClient(create_app(config), base_url="http://localhost")
     answer = client.post("/v1/events", json={"events": [{"kind": "user", "user": "x"}]})
     assert answer.status_code == 503
-    assert "can't be stored" in answer.json()["error"]["message"]
+    assert "can't store events" in answer.json()["error"]["message"]
 
 
 def test_what_was_kept_is_acknowledged_though_it_cannot_be_followed(client, monkeypatch):

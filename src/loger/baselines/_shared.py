@@ -30,7 +30,7 @@ def pair_ages(split: Split, whose: str, *exponents: float) -> PairMatrix:
     if split.dataset.interactions.times is None:
         if any(exponents):
             raise LogerError(
-                f"{whose} with recency needs times, and {split.dataset.name} has none; "
+                f"{whose} with recency needs times, but {split.dataset.name} has none; "
                 "set recency and training_recency to 0"
             )
         return part_matrix(split, "train")
@@ -63,7 +63,10 @@ def ordered_events(
     """
     events = split.dataset.interactions
     if events.times is None:
-        raise LogerError(f"{split.dataset.name} has no times, so there is no order to learn from")
+        raise LogerError(
+            f"{split.dataset.name} has no times, so the order of interactions is unknown; "
+            "use a method that doesn't need it"
+        )
     rows = split.train
     rows = rows[np.lexsort((rows, events.times[rows], events.users[rows]))]
     return events.users[rows], events.items[rows], events.times[rows]

@@ -160,7 +160,7 @@ class CAFE(Recommender):
     ) -> Self:
         """Learn modules over the vectors of an encoder that was fitted on the graph."""
         if not len(patterns):
-            raise LogerError("CAFE needs patterns, and none were mined; lower min_support")
+            raise LogerError("CAFE found no patterns in the data; lower min_support")
         config = self.config
         self.graph_, self.encoder_, self.patterns_ = graph, encoder, patterns
         unit = normalize(torch.from_numpy(vectors(encoder, graph)[0]))

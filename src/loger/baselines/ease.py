@@ -87,7 +87,7 @@ def solved(rows: PairMatrix, l2: float, name: str, progress: Progress) -> Floats
     progress(name, 1, 2)
     inverse, failed_too = lapack.spotri(factor, lower=0, overwrite_c=1)
     if failed or failed_too:
-        raise LogerError(f"{name} is not solvable in single precision with l2={l2!r}")
+        raise LogerError(f"can't solve {name} in single precision with l2={l2!r}; raise l2")
     weights = _weights(inverse)
     progress(name, 2, 2)
     return weights
@@ -98,8 +98,8 @@ def _check_memory(n_items: int, memory: int) -> None:
     need = memory_needed(n_items)
     if need > memory:
         raise LogerError(
-            f"EASE^R of {n_items:,} items needs {need / 2**30:.1f} GiB, more than the "
-            f"{memory / 2**30:.1f} GiB allowed; raise memory, or use ItemKNN or RP3β"
+            f"EASE^R on {n_items:,} items needs {need / 2**30:.1f} GiB, but only "
+            f"{memory / 2**30:.1f} GiB are allowed; raise memory, or use ItemKNN or RP3β"
         )
 
 

@@ -38,8 +38,8 @@ class PathMatcher:
     def __init__(self, graph: KnowledgeGraph, logs: Floats) -> None:
         if logs.shape != graph.tails.shape or not (logs <= 0).all():
             raise LogerError(
-                f"needs {len(graph.tails)} logarithms of weights, none above 0; got "
-                f"{logs.shape} up to {logs.max(initial=0)!r}"
+                f"expected {len(graph.tails)} log weights of at most 0, got shape "
+                f"{logs.shape} with maximum {logs.max(initial=0)!r}"
             )
         self.graph, self.logs = graph, logs.astype(np.float32)
         self._relations = graph.edge_relations()

@@ -163,7 +163,7 @@ class PGPR(Recommender):
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(PGPRConfig(), settings)
         if not self.config.beam:
-            raise LogerError("beam must be a width for each hop, got none")
+            raise LogerError("beam must list one width per hop, got none")
         check_numbers(self.config, actions=1, batch=1, beam=1, epochs=0)
         self.device = chosen_device(self.config.device)
 

@@ -93,7 +93,7 @@ class SASRec(Factors):
         check_numbers(c, dimension=1, length=1, batch=1, epochs=1, targets=1)
         if c.dimension % HEADS or not 0 <= c.dropout < 1:
             raise LogerError(
-                f"dimension must be a multiple of {HEADS} and dropout in [0, 1); got "
+                f"dimension must be a multiple of {HEADS} and dropout must be in [0, 1); got "
                 f"{c.dimension!r} and {c.dropout!r}"
             )
 

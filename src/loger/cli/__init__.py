@@ -96,8 +96,8 @@ class CommandLine(click.Group):
 @click.option(
     "--engine",
     metavar="NAME",
-    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads; "
-    "processes for many explanations]",
+    help="Where to run the computation: threads[=N], processes[=N], ray or ray=ADDRESS.  "
+    "[default: threads; processes for many explanations]",
 )
 def app(debug: bool, engine: str | None) -> None:
     """Recommendations that come with the reasons behind them.

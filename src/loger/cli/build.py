@@ -49,7 +49,7 @@ class TableSettings:
 
 
 fit_ = options.new_file(
-    "--fit", "bundle", metavar="BUNDLE", help="Also fit a model, and save it here."
+    "--fit", "bundle", metavar="BUNDLE", help="Also fit a model and save it here."
 )
 
 
@@ -60,14 +60,14 @@ fit_ = options.new_file(
 @click.option(
     "--preset",
     type=click.Choice(["cellphones", "grocery", "automotive"]),
-    help="Settings for a data set of the paper.",
+    help="Use the settings for one of the paper's data sets.",
 )
 @options.settings(
     "A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, min_items, "
     "hub_share, leave_out, extractor (your own MODULE:FUNCTION that extracts features, or none), "
-    "mentions (file of features: user,item,aspect:opinion:polarity,…), parts (file with a split: "
-    "user, item and part), strict (true: stop at the first invalid row), work (folder that keeps "
-    "intermediate results) or workers (processes)"
+    "mentions (file with features: user,item,aspect:opinion:polarity,…), parts (file with a split: "
+    "user, item and part), strict (true: stop at the first invalid row), work (folder for "
+    "intermediate results) or workers (number of processes)"
 )
 @fit_
 @options.force("FOLDER")
@@ -166,9 +166,9 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 
 
 @build.command()
-@options.file("--interactions", "Who took what: CSV, TSV, Parquet or JSON lines.")
-@options.file("--items", "What you know about items.")
-@options.file("--users", "What you know about users.")
+@options.file("--interactions", "Who interacted with what, as CSV, TSV, Parquet or JSON lines.")
+@options.file("--items", "Facts about items, one row per item.")
+@options.file("--users", "Facts about users, one row per user.")
 @options.vectors("all items")
 @options.file("--mapping", "Use this mapping instead of guessing one.", "TOML")
 @options.out("FOLDER")
@@ -177,7 +177,7 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
     "unknown_items (drop: leave out items that --items doesn't list), extractor (your own "
     "MODULE:FUNCTION that extracts features) or strict (true: stop at the first invalid row)"
 )
-@click.option("--propose", is_flag=True, help="Only write the mapping, so that you can edit it.")
+@click.option("--propose", is_flag=True, help="Write only the mapping, for you to edit.")
 @fit_
 @options.force("FOLDER")
 @click.pass_context
@@ -208,7 +208,7 @@ def table(
     if not propose:
         check_targets(out, bundle, force)
     if (mapping is None) == (interactions is None):
-        raise click.UsageError("give either --interactions or --mapping")
+        raise click.UsageError("pass either --interactions or --mapping")
     from loger.engine.settings import layered
     from loger.tables import table as builder
     from loger.tables.mapping import TableMapping
@@ -260,9 +260,9 @@ def proposed(
     proposal = replace(proposal, vectors=vectors, unknown_items=unknown)
     if out.is_file() and out.read_text(encoding="utf-8") != proposal.toml(out):
         raise DataError(
-            "isn't what loger would write now; you may have edited it",
+            "differs from the mapping that loger would write now, perhaps because you edited it",
             path=out,
-            remedy=f"build with --mapping {quote(str(out))}, or delete the file to start again",
+            remedy=f"to keep it, build with --mapping {quote(str(out))}; to start over, delete it",
         )
     proposal.save(out)
     return proposal

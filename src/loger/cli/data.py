@@ -89,7 +89,7 @@ def convert(
     type=float,
     default=0.1,
     metavar="SHARE",
-    help="Share of the rest to use as validation data.",
+    help="Share of the remaining interactions to use for validation.",
 )
 @options.seed
 @options.force("FOLDER")

@@ -41,7 +41,9 @@ def demo(out: Path, verbose: bool) -> None:
     there = {p.name for p in out.iterdir()} if out.is_dir() else set()
     # A name that begins with a dot is what a killed demo left; writing again clears it.
     if out.is_file() or {name for name in there if name[0] != "."} - set(FILES.values()):
-        raise DataError("is not empty", path=out, remedy="choose another folder with --out")
+        raise DataError(
+            "the folder is not empty", path=out, remedy="choose another folder with --out"
+        )
     from loger.data import split
     from loger.data.demo import shop
     from loger.evaluation.assess import tell

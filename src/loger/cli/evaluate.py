@@ -55,7 +55,7 @@ KNOWN = (
     "--methods",
     default="mostpop,itemknn,ease",
     metavar="NAMES",
-    help="Methods of loger compare to compare with, separated by commas; or none.",
+    help="Methods to compare with, separated by commas (named as in loger compare), or none.",
 )
 @click.option(
     "--faithfulness",
@@ -204,11 +204,11 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     default=["full"],
     help="Rank all items, or each held-out item among 100 others; repeatable.",
 )
-@options.settings("A setting of a method, which then isn't tuned", "METHOD.NAME=VALUE")
+@options.settings("Fix a method's setting; that method is then not tuned", "METHOD.NAME=VALUE")
 @click.option(
     "--tune/--no-tune",
     default=None,
-    help="Tune all methods on validation, or none.  [default: only fast methods]",
+    help="Tune all methods on the validation part, or none.  [default: only fast methods]",
 )
 @options.length
 @options.seed
@@ -293,8 +293,8 @@ def method_settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 @options.command()
 @options.source
 @options.out("FOLDER", "Folder for results, tables and report.")
-@click.option("--quick", is_flag=True, help="Short fits and few users, to try it out.")
-@options.file("--resume-from", "File cells.json of an earlier run.", "JSON")
+@click.option("--quick", is_flag=True, help="Use short fits and few users, as a trial run.")
+@options.file("--resume-from", "The cells.json file of an earlier run.", "JSON")
 @options.seed
 def reproduce(path: Path, out: Path, quick: bool, resume_from: Path | None, seed: int) -> None:
     """Reproduce the paper's tables and figures on a data set.

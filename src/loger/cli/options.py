@@ -28,10 +28,10 @@ item = click.argument("item")
 
 FORMATS = ("saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment")
 format_ = click.option(
-    "--format", type=click.Choice(FORMATS), help="Format of PATH, in case several match."
+    "--format", type=click.Choice(FORMATS), help="Format of PATH, if it's ambiguous."
 )
 min_rating = click.option(
-    "--min-rating", type=float, metavar="RATING", help="Interactions rated lower count as dislikes."
+    "--min-rating", type=float, metavar="RATING", help="Count interactions rated lower as dislikes."
 )
 JSON = click.Option(
     ["--json"],
@@ -159,7 +159,7 @@ def _writable(ctx: object, param: object, path: Path | None) -> Path | None:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            reason = f"cannot be written ({error.strerror})"
+            reason = f"can't write here ({error.strerror})"
             raise DataError(reason, path=path, remedy="choose another path") from None
     return path
 

@@ -69,7 +69,7 @@ def _wishes(command: Any) -> Any:
 @options.several(
     "--history",
     metavar="ITEM",
-    help="Recommend to someone new who has this item, earliest item first",
+    help="Recommend to a new user who has this item, earliest item first",
 )
 @click.option("--all", "every", is_flag=True, help="Recommend to everyone; needs --out.")
 @options.out(
@@ -251,7 +251,7 @@ def _because(row: dict[str, Any], several: bool) -> str:
 @click.option(
     "--by",
     type=click.Choice(["contributions", "reasoner"]),
-    help="Explain by the contribution of each action, or by the paths that the paper's reasoner "
+    help="Explain by each action's contribution, or by the paths that the paper's reasoner "
     "finds.  [default: as fitted]",
 )
 @options.language
@@ -519,7 +519,7 @@ def _export(model: LOGER, users: Sequence[str], out: Path, request: ListRequest)
         if out.suffix:
             raise
         kept = len(list(out.glob("part-*.parquet")))
-        click.echo(f"interrupted; {out} has {kept} parts, run the same command to resume")
+        click.echo(f"interrupted; {out} has {kept} parts; run the same command to resume")
         raise click.exceptions.Exit(options.INTERRUPTED) from None
     if show.wants_json():
         held_out = len(model.ranker_.held_out)

@@ -51,7 +51,9 @@ def rules(
         _of_model(path, every, user, language)
         return
     if user is not None:
-        raise LogerError(f"USER needs a bundle, and {path} isn't one; run loger fit first")
+        raise LogerError(
+            f"USER works only with a bundle, but {path} isn't one; run loger fit first"
+        )
     dataset = options.read(path, None, None)
     from loger.data import split
     from loger.engine.settings import layered

@@ -100,7 +100,7 @@ def feedback() -> None:
 
 @feedback.command()
 @click.argument("source", metavar="BUNDLE", type=options.PATH)
-@options.number("--min-shown", 20, "Hide what was shown fewer times.")
+@options.number("--min-shown", 20, "Hide entries that were shown fewer times.")
 def report(source: Path, min_shown: int) -> None:
     """Show which rules, kinds of reasons and items people click, and compare variants.
 

@@ -45,7 +45,7 @@ def make(bundles: tuple[Path, ...], out: Path, methods: str, data: Path | None, 
       loger study make paper.bundle --data my-shop -o study.sqlite --methods pgpr,kgat
     """
     if out.exists():
-        raise LogerError(f"{out} already exists; choose another file so that no answers are lost")
+        raise LogerError(f"{out} already exists; choose another file so you don't lose answers")
     from loger.cli.evaluate import held_out
     from loger.graph import whole
     from loger.study import Study, make_tasks
@@ -142,7 +142,7 @@ def results(file: Path) -> None:
 @options.several(
     "--quality",
     metavar="METHOD=NUMBER",
-    help="How good raters find a method, before noise; 0 unless you set it",
+    help="How highly the simulated raters rate a method, before noise; 0 by default",
 )
 @click.pass_context
 def simulate(ctx: click.Context, file: Path, raters: int, quality: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @options.file("--events", "Events that loger serve recorded: BUNDLE.events.sqlite.")
 @options.out("BUNDLE", "Write a new bundle instead of replacing this one.", required=False)
 @options.force("the bundle at --out")
-@options.number("--eval-users", 500, "Users to evaluate on before updating.", least=0)
+@options.number("--eval-users", 500, "Number of users to evaluate on before updating.", least=0)
 def update(
     bundle: Path,
     interactions: Path | None,

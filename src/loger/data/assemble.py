@@ -105,7 +105,7 @@ def in_seconds(table: pl.DataFrame, interactions: pl.DataFrame, notes: list[Note
         return table
     if table is interactions:
         first = table["time"].drop_nulls()[0]
-        what = f"times counted in {unit} since 1970, now in seconds"
+        what = f"times in {unit} since 1970, converted to seconds"
         notes.append(Note(what, len(table), f"{first} is {moment(first // size)}"))
     return table.with_columns(pl.col("time") // size)
 
@@ -123,12 +123,12 @@ def _kept_interactions(
     if min_rating is not None:
         if "rating" not in interactions.columns:
             raise DataError(
-                "min_rating needs ratings, and the interactions have none",
+                "min_rating needs ratings, but the interactions have none",
                 path=path,
                 remedy="leave min_rating out or add a rating column",
             )
         low = interactions.filter(pl.col("rating") < min_rating)
-        note(notes, f"interactions rated below {min_rating:g} taken as dislikes", low, *PAIR)
+        note(notes, f"interactions rated below {min_rating:g} counted as dislikes", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= min_rating)
     first = _one_per_pair(interactions)
     if len(first) < len(interactions):
@@ -137,15 +137,20 @@ def _kept_interactions(
             kept = first.select("user", "item", pl.col("part").alias("kept"))
             again = again.join(kept, on=["user", "item"], maintain_order="left")
             later = again.filter(pl.col("part") != pl.col("kept"))
-            note(notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR)
+            note(
+                notes,
+                "held-out pairs that are also in an earlier part, kept only in the earlier one",
+                later,
+                *PAIR,
+            )
             again = again.filter(pl.col("part") == pl.col("kept"))
-        latest = ", with the latest time" if "time" in interactions.columns else ""
+        latest = ", keeping the latest time" if "time" in interactions.columns else ""
         what = f"repeated interactions of the same user and item merged{latest}"
         note(notes, what, again, *PAIR)
     if not len(first):
         why = "; ".join(str(n) for n in notes if n.what.startswith(("rows", "interactions")))
         raise DataError(
-            "there are no interactions left to learn from" + (f" ({why})" if why else ""),
+            "no interactions are left to learn from" + (f" ({why})" if why else ""),
             path=path,
             remedy="check the interactions and min_rating",
         )
@@ -239,7 +244,11 @@ def _noted(dataset: Dataset, notes: list[Note]) -> Dataset:
     tell("users without any interaction", users, interactions.users)
     if interactions.parts is not None:
         seen, trained = interactions.users, interactions.users[interactions.parts == TRAIN]
-        tell("users with held-out interactions but none in train", np.unique(seen), trained)
+        tell(
+            "users with held-out interactions but no training interactions",
+            np.unique(seen),
+            trained,
+        )
     return replace(dataset, notes=tuple(notes))
 
 

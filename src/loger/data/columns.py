@@ -105,9 +105,11 @@ class Columns:
                 line=int(first["line"]),
                 value=cells,
                 remedy=f"name the columns {wanted}, or let `loger data build table` map them; "
-                "if it is data, add a header",
+                "if it's data, add a header",
             )
-        what = f"first line of {path.name} taken as data (if it is a header, name {wanted} in it)"
+        what = (
+            f"first line of {path.name} read as data (if it's a header, name its columns {wanted})"
+        )
         notes.append(Note(what, 1, cells))
 
 

@@ -116,7 +116,7 @@ def shop(
     ('purchase', 'also_bought')
     """
     if users < 30 or items < 60:
-        raise LogerError(f"a shop needs 30 users and 60 items or more, got {users} and {items}")
+        raise LogerError(f"a shop needs at least 30 users and 60 items, got {users} and {items}")
     if not 0 <= noise < 1:
         raise LogerError(f"noise must be a share in [0, 1), got {noise!r}")
     if variant not in get_args(Variant):

@@ -187,7 +187,7 @@ def _coded(work: Numbering) -> Coded:
         kinds[side] = kind
     if used:
         what = (
-            "names in facts that are both a user and an item, read as items "
+            "names in facts that match both a user and an item, read as items "
             "(add head_type and tail_type if that's wrong)"
         )
         work.notes.append(Note(what, used, min(codes.names.gather(twice))))
@@ -271,7 +271,9 @@ def _with_sources(
         to_kept = kept["kept"].cast(pl.Int64).fill_null(-1).to_numpy()
         new = np.where(source >= 0, to_kept[source], -1)
         lost = (source >= 0) & (new < 0)
-        work.note("facts known only from interactions left out", facts.row[lost])
+        work.note(
+            "facts left out because the interactions behind them were left out", facts.row[lost]
+        )
         facts = replace(facts, source=new).where(~lost)
     forth = (facts.head_type == USER) & (facts.tail_type == ITEM)
     back = (facts.head_type == ITEM) & (facts.tail_type == USER)
@@ -309,7 +311,9 @@ def _relations_split(
             mixed.setdefault(name, []).append(title)
     if mixed:
         example = next(f"{name} into {', '.join(titles)}" for name, titles in mixed.items())
-        work.notes.append(Note("relations that mix types, split by type", len(mixed), example))
+        work.notes.append(
+            Note("relations that link different types, split by type", len(mixed), example)
+        )
     return replace(facts, relation=1 + places_of(key, kinds)), tuple(relations)
 
 
@@ -338,10 +342,10 @@ def _entity_ids(
             row = int(facts.row[stray[0]])
             kind = work.types[int(getattr(facts, f"{side}_type")[stray[0]])]
             raise work.error(
-                f"a fact names a{'n' if kind == 'item' else ''} {kind} that does not exist",
+                f"a fact names a{'n' if kind == 'item' else ''} {kind} that doesn't exist",
                 row,
                 work.table[side][row],
-                f"list it among the {kind}s, or give it another type",
+                f"add it to the {kind}s, or give it another type",
             )
     return head, tail, names
 
@@ -424,7 +428,7 @@ def _resolved(
             if not options:
                 ends = _ends_of_new(graph, row, named)
                 if name not in new and len(new) >= room:
-                    raise LogerError("the model can't store more new relations; fit it again")
+                    raise LogerError("the model has no room for more new relations; fit it again")
                 options = [new.setdefault(name, Relation(name, *ends))]
                 _check_agrees(options[0], ends, row)
             relation = _relation_of(row, options, graph)
@@ -444,7 +448,7 @@ def _check_agrees(first: Relation, ends: tuple[str, str], row: Mapping[str, str 
             f"a fact of the new relation leads from {' to '.join(ends)}, but the first one "
             f"leads from {first.head_type} to {first.tail_type}",
             row,
-            "give each its own relation, or head_type and tail_type",
+            "use a separate relation for each, or add head_type and tail_type",
         )
 
 
@@ -471,7 +475,7 @@ def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
     split = re.compile(re.escape(name) + r"\[.+\]")
     found = [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
     if any(r.derived for r in found):
-        raise LogerError(f"{name!r} comes from interactions, so it can't have facts of its own")
+        raise LogerError(f"{name!r} is derived from interactions, so you can't add facts to it")
     return found
 
 
@@ -493,10 +497,10 @@ def _relation_of(
         return fits[0]
     signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
     if fits:
-        what = f"the relation can lead from {signatures}, so it isn't clear which is meant"
+        what = f"the relation can lead from {signatures}, so this fact is ambiguous"
         raise _misfit(what, row, "add head_type and tail_type")
     what = f"the relation leads only from {signatures}"
-    raise _misfit(what, row, "use these types, or another relation")
+    raise _misfit(what, row, "use these types or another relation")
 
 
 def _ends_of_new(

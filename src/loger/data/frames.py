@@ -42,7 +42,7 @@ def _read_file(path: Path) -> pl.DataFrame:
         name = name.removesuffix(packed)
     if not name.endswith(ENDINGS):
         raise DataError(
-            "isn't a readable table",
+            "can't read this file as a table",
             path=path,
             remedy=f"use one of these formats: {', '.join(ENDINGS)}",
         )
@@ -65,7 +65,7 @@ def _read_json(path: Path) -> pl.DataFrame:
             row = str(error)
         if not isinstance(row, dict):
             raise DataError(
-                "should be one JSON object",
+                "the line isn't a JSON object",
                 path=path,
                 line=line,
                 value=cell[:80],
@@ -119,7 +119,7 @@ def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
         source = source.collect()
     if not is_frame(source):
         raise DataError(
-            "is not a polars or pandas DataFrame",
+            "expected a polars or pandas DataFrame",
             path=name,
             value=type(source).__name__,
             remedy="pass a DataFrame, or read files with loger.data.load",
@@ -142,7 +142,7 @@ def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
     twice = [c for c in names if names.count(c) > 1]
     if twice:
         raise DataError(
-            "has two columns with the same name",
+            "two columns have the same name",
             path=name,
             value=twice[0],
             remedy="give every column its own name",
@@ -154,9 +154,9 @@ def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
             data[str(column)] = pl.Series(values, strict=False)
         except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"column {column} mixes values of different kinds ({str(error).splitlines()[0]})",
+                f"column {column} mixes values of different types ({str(error).splitlines()[0]})",
                 path=name,
-                remedy="make them all text, or all numbers, or all dates",
+                remedy="make them all text, all numbers or all dates",
             ) from None
     return pl.DataFrame(data)
 
@@ -181,6 +181,6 @@ def read_item_list(path: Path | str) -> list[str]:
         return lines.filter(lines != "").to_list()
     table = read(path)
     if "item" not in table.columns:
-        what, found = "a table of items needs a column 'item'", ", ".join(table.columns[1:])
+        what, found = "an item table needs a column 'item'", ", ".join(table.columns[1:])
         raise DataError(what, path=path, value=found, remedy="call the column of item IDs 'item'")
     return table["item"].cast(pl.String).drop_nulls().to_list()

@@ -18,7 +18,7 @@ from loger.errors import DataError, LogerError
 from loger.graph import Relation, Vocabulary
 from loger.graph.catalogue import Catalogue, FilterOnlyColumn
 
-SAVED = Kind("dataset", "saved data set", 2, "read the original and save it again")
+SAVED = Kind("dataset", "saved data set", 2, "load the original data and save it again")
 TABLES = ("entities", "relations", "facts", "interactions")
 CATALOGUE, IMAGE = "catalogue", "(image)"
 _TEXTS = {
@@ -123,7 +123,7 @@ def read(folder: Path) -> Dataset:
         raise
     except _MISUNDERSTOOD as error:
         raise DataError(
-            f"cannot be read ({error!r:.200})", path=folder, remedy=SAVED.remedy
+            f"can't read the data set ({error!r:.200})", path=folder, remedy=SAVED.remedy
         ) from error
 
 
@@ -132,7 +132,7 @@ def _table(path: Path) -> pl.DataFrame:
     table, texts = read_parquet_table(path), _TEXTS.get(path.stem, ())
     for name, dtype in table.schema.items():
         if not (dtype == pl.String if name in texts else dtype.is_numeric()):
-            what = f"{name} must be of {'texts' if name in texts else 'numbers'}, not {dtype}"
+            what = f"{name} must contain {'text' if name in texts else 'numbers'}, not {dtype}"
             raise DataError(what, path=path, remedy=SAVED.remedy)
     for column in table:
         if column.null_count():
@@ -207,5 +207,5 @@ def _check_ranges(dataset: Dataset, folder: Path) -> None:
                 f"row {int(wrong[0])}: {column} must be from {low} to {high - 1}",
                 path=folder / f"{table}.parquet",
                 value=int(values[wrong[0]]),
-                remedy="correct the data set and save it again",
+                remedy="fix the data set and save it again",
             )

@@ -86,7 +86,8 @@ class Split:
         short = np.flatnonzero(known[users] + n > n_items)
         if len(short):
             raise LogerError(
-                f"user {int(users[short[0]])} has fewer than {n} unobserved items among {n_items}"
+                f"user {int(users[short[0]])} has fewer than {n} items without an interaction, "
+                f"of {n_items} items in all"
             )
         order = np.argsort(interactions.users, kind="stable")
         ends = np.concatenate([[0], np.cumsum(known)])
@@ -133,7 +134,7 @@ def split(
         )
     if how == "given" and interactions.parts is None:
         raise DataError(
-            f"{dataset.name} has no split of its own", remedy="choose 'time' or 'random'"
+            f"{dataset.name} doesn't come with a split", remedy="choose 'time' or 'random'"
         )
     if how == "time" and interactions.times is None:
         raise DataError(f"{dataset.name} has no timestamps", remedy="use the split 'random'")
@@ -163,12 +164,12 @@ def split(
 def _why(how: How, asked_for: bool, test: float, validation: float) -> str:
     """What a split is, and why."""
     reasons = {
-        "given": "the data have one",
-        "time": "there are times",
-        "random": "there are no times",
+        "given": "the data come with one",
+        "time": "the data have times",
+        "random": "the data have no times",
     }
     names = {"given": "as given", "time": "by time", "random": "at random"}
-    reason = "as told" if asked_for else f"because {reasons[how]}"
+    reason = "as requested" if asked_for else f"because {reasons[how]}"
     if how == "given":
         return f"{names[how]}, {reason}"
     which = "latest" if how == "time" else "any"
@@ -188,7 +189,7 @@ def _moments_torn(interactions: Interactions, tested: NDArray[np.bool_]) -> str:
     torn = np.mean(times[tested] == latest[users[tested]]) if tested.any() else 0.0
     if torn < 0.01:
         return ""
-    return f"; {torn:.0%} of the test items are of the same moment as one that stays"
+    return f"; {torn:.0%} of the test items have the same time as one that isn't held out"
 
 
 def _hold_out(

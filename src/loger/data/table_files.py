@@ -46,7 +46,7 @@ def errors_naming(path: Path | str | None) -> Iterator[None]:
     except _LIBRARIES as error:
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(
-            f"cannot be read ({why})", path=path, remedy="check the types of its columns"
+            f"can't read the file ({why})", path=path, remedy="check the types of its columns"
         ) from error
 
 
@@ -113,7 +113,7 @@ def need(folder: Path, name: str) -> Path:
     path = find(folder, name)
     if path is None:
         raise DataError(
-            f"{name} is missing", path=folder, remedy=f"put {name} (or {name}.gz) into the folder"
+            f"{name} is missing", path=folder, remedy=f"add {name} (or {name}.gz) to the folder"
         )
     return path
 
@@ -127,9 +127,11 @@ def read_bytes(path: Path) -> bytes:
             "there is no such file", path=path, remedy="check the name and the folder"
         ) from None
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-        what = "decompressed" if path.suffix in _PACKINGS and path.is_file() else "read"
+        what = "decompress" if path.suffix in _PACKINGS and path.is_file() else "read"
         raise DataError(
-            f"cannot be {what} ({error})", path=path, remedy="download or export the file again"
+            f"can't {what} the file ({error})",
+            path=path,
+            remedy="download or export it again",
         ) from None
 
 
@@ -142,7 +144,7 @@ def _unpacked(path: Path) -> bytes:
             size += len(part)
             if size > most:
                 raise DataError(
-                    f"unpacks to more than {most // 2**20:,} MB, {EXPANSION} times its size",
+                    f"the file unpacks to over {most // 2**20:,} MB, {EXPANSION} times its size",
                     path=path,
                     remedy="if that's right, unpack the file yourself and pass the result",
                 )
@@ -159,7 +161,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DataError(
-            "is not UTF-8 text",
+            "the file is not UTF-8 text",
             path=path,
             line=line,
             value=raw[max(0, error.start - 10) : error.start + 10],
@@ -169,13 +171,13 @@ def read_text(path: Path) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError(
-            "has a NUL byte: this is not a text file",
+            "the file contains a NUL byte, so it isn't a text file",
             path=path,
             line=line,
             remedy="export the table as text",
         )
     if not text.strip():
-        raise DataError("is empty", path=path, remedy="add rows, or leave the file out")
+        raise DataError("the file is empty", path=path, remedy="add rows or leave it out")
     return normalize("NFC", text.replace("\r\n", "\n") if "\r" in text else text)
 
 
@@ -196,7 +198,7 @@ def read_lines(path: Path) -> pl.DataFrame:
     long = frame.filter(pl.col("text").str.len_bytes() > MAX_LINE)
     refuse(
         long,
-        f"is longer than {MAX_LINE:,} bytes",
+        f"the line is longer than {MAX_LINE:,} bytes",
         path,
         "text",
         remedy="give every row its own line",
@@ -300,8 +302,8 @@ def _check_width(
     least, most, n = len(columns) - optional, len(columns), len(rows["cells"][0])
     if not least <= n <= most:
         raise DataError(
-            f"must have {most if least == most else f'{least} to {most}'} columns "
-            f"({', '.join(columns)}) separated by {separator!r}, but has {n}",
+            f"there must be {most if least == most else f'{least} to {most}'} columns "
+            f"({', '.join(columns)}) separated by {separator!r}, but there are {n}",
             path=path,
             line=int(rows["line"][0]),
             value=rows["text"][0][:80],
@@ -314,13 +316,15 @@ def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator:
     wrong = rows.filter(pl.col("cells").list.len() != len(names))
     refuse(
         wrong,
-        f"should have {len(names)} columns separated by {separator!r}",
+        f"the row should have {len(names)} columns separated by {separator!r}",
         path,
         "text",
-        remedy="give every row the columns of the first",
+        remedy="give every row as many columns as the first",
     )
     if not len(rows):
-        raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
+        raise DataError(
+            "the file has a header but no rows", path=path, remedy="add rows below the header"
+        )
 
 
 def shown_separator(line: str) -> str:
@@ -371,7 +375,7 @@ def check_width(path: Path, names: Sequence[str]) -> None:
     """Refuse a table with far too many columns."""
     if len(names) > MAX_COLUMNS:
         raise DataError(
-            f"has {len(names):,} columns, but loger reads at most {MAX_COLUMNS:,}",
+            f"the file has {len(names):,} columns, but loger reads at most {MAX_COLUMNS:,}",
             path=path,
             line=1,
             remedy="remove columns that you don't need",
@@ -388,13 +392,13 @@ def read_parquet_table(path: Path) -> pl.DataFrame:
         size = path.stat().st_size
         most = parquet.budget(size) // 2**20
         raise DataError(
-            f"unpacks to more than {most:,} MB, far too much for a file of {size:,} bytes",
+            f"the table unpacks to over {most:,} MB, far too much for a file of {size:,} bytes",
             path=path,
-            remedy="drop columns that repeat one long value, or save the table as CSV",
+            remedy="remove columns that repeat one long value, or save the table as CSV",
         ) from None
     except (*_LIBRARIES, LookupError, OSError, TypeError, ValueError) as error:
         raise DataError(
-            f"cannot be read as Parquet ({(str(error).splitlines() or [''])[0][:200]})",
+            f"can't read the file as Parquet ({(str(error).splitlines() or [''])[0][:200]})",
             path=path,
             remedy="export the file again",
         ) from None
@@ -407,12 +411,12 @@ def read_parquet(path: Path) -> pl.DataFrame:
     marks = pl.read_parquet_metadata(io.BytesIO(read_bytes(path)))
     if MARK in marks:
         raise DataError(
-            "is part of a saved data set and can't be read without its manifest",
+            "the file is part of a saved data set and can't be read without its manifest",
             path=path,
-            remedy="pass the whole folder, with manifest.json and all tables",
+            remedy="pass the whole folder, including manifest.json and all tables",
         )
     if not len(frame):
-        raise DataError("has no rows", path=path, remedy="add rows, or leave the file out")
+        raise DataError("the table has no rows", path=path, remedy="add rows or leave it out")
     frame = composed(frame).rename({"line": "line_"}, strict=False)
     return frame.with_row_index("line", offset=1)
 

@@ -139,13 +139,15 @@ def due(updates: Updates, at_fit: float) -> list[str]:
         share = new / max(updates.interactions, 1)
         why.append(f"interactions have grown by {share:.0%} since the fit")
     if new and unseen > UNSEEN * new and unseen >= FEWEST:
-        why.append(f"{unseen / new:.0%} of the new interactions are with items unknown to the fit")
+        why.append(f"{unseen / new:.0%} of the new interactions are with items added since the fit")
     measured = [row for row in updates.log if row.ndcg is not None][-LATEST:]
     users = sum(row.ndcg_users for row in measured)
     if users >= FEWEST and isfinite(at_fit):
         mean = sum((row.ndcg or 0.0) * row.ndcg_users for row in measured) / users
         if mean < WORSE * at_fit:
-            why.append(f"NDCG@10 of what came is {mean:.4f}; at the fit it was {at_fit:.4f}")
+            why.append(
+                f"NDCG@10 on the new interactions is {mean:.4f}; at the fit it was {at_fit:.4f}"
+            )
     if names := sorted({name for row in updates.log for name in row.relations}):
-        why.append(f"no rule uses {', '.join(names)}, which came after the fit")
+        why.append(f"no rule uses {', '.join(names)}, added since the fit")
     return why

@@ -104,7 +104,9 @@ class Ranks:
     def summary(self) -> str:
         """How fast the ranks trained, and how much they exchanged."""
         if not self.seconds:
-            return f"this encoder can't share its training: only one of {self.size} ranks worked"
+            return (
+                f"this encoder can't train on several ranks; only one of {self.size} did the work"
+            )
         steps, seconds = max(1, self.steps), self.seconds
         return (
             f"training the encoder on {self.size} ranks: {self.steps:,} steps, "

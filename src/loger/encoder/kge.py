@@ -101,7 +101,7 @@ class KGE(TrainedEncoder):
                 )
             except (TypeError, ValueError, AssertionError, AttributeError) as error:
                 raise LogerError(
-                    f"PyKEEN cannot build {self.name} from entities, relations, triples and "
+                    f"PyKEEN can't build {self.name} from entities, relations, triples and "
                     f"{dict(self.config.options)!r}: {str(error) or type(error).__name__}; "
                     "pass the arguments it needs as options={…} or choose another model"
                 ) from error
@@ -208,7 +208,8 @@ def _pykeen(part: str) -> Any:
         if error.name != "pykeen":
             raise
         raise LogerError(
-            "this encoder needs PyKEEN, which isn't installed; pip install '.[kge]' in the clone"
+            "this encoder needs PyKEEN, which isn't installed; "
+            "run pip install '.[kge]' in the clone"
         ) from None
 
 

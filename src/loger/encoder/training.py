@@ -111,7 +111,9 @@ class RowAdam:
             0 <= ids.min() <= ids.max() < len(self.table)
             and 0 <= own.min() <= own.max() < len(gradient)
         ):
-            raise LogerError("an update has rows that the table or the gradient doesn't have")
+            raise LogerError(
+                "an update refers to rows that are missing from the table or the gradient"
+            )
         order = order_of(ids)
         adam_rows(
             self.table.numpy(),
@@ -162,7 +164,11 @@ class Checkpoint(Saved):
         there, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
         if there != wanted:
             differ = sorted(k for k in there.keys() | wanted if there.get(k) != wanted.get(k))
-            log.warning("starting from scratch: %s has other tensors: %s", self.folder, differ)
+            log.warning(
+                "starting from scratch: the tensors saved in %s don't match: %s",
+                self.folder,
+                differ,
+            )
             return 0
         for name, tensor in tensors.items():
             tensor.copy_(state[name])

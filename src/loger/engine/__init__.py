@@ -41,7 +41,7 @@ def engine_named(text: str, progress: Progress = silent) -> LocalEngine | Proces
 
         return RayEngine(value or None, progress=progress)
     if value and not (value.isdecimal() and int(value) > 0):
-        raise LogerError(f"{name}=N needs a number of workers of at least 1, got {text!r}")
+        raise LogerError(f"{name}=N needs at least 1 worker, got {text!r}")
     workers = int(value) if value else None
     if name == "threads":
         return LocalEngine(workers, progress)

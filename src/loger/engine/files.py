@@ -138,18 +138,18 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
     """Refuse to write where other data would be lost or, without ``replace``, to overwrite."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise DataError("is a file, not a folder", path=folder, remedy="pass a folder")
+        raise DataError("this is a file, not a folder", path=folder, remedy="pass a folder")
     if folder.is_mount():
-        what = "is a mount point, which can't be replaced in one step"
-        raise DataError(what, path=folder, remedy="give a folder inside it")
+        what = "the folder is a mount point, which can't be replaced in one step"
+        raise DataError(what, path=folder, remedy="choose a folder inside it")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if kind_of(folder) != kind.name:
-        what = f"is not empty and not a {kind.noun}"
+        what = f"the folder is not empty and not a {kind.noun}"
         raise DataError(what, path=folder, remedy="choose a new folder")
     if not replace:
         raise DataError(
-            f"already contains a {kind.noun}",
+            f"the folder already contains a {kind.noun}",
             path=folder,
             remedy="choose a new folder, or pass --force",
         )
@@ -173,9 +173,9 @@ def _naming_target(path: Path) -> Iterator[None]:
         if code not in _CANNOT:
             raise
         raise DataError(
-            f"cannot be written ({os.strerror(code or 0)}); the old version is unchanged",
+            f"can't write here ({os.strerror(code or 0)}); the old version is unchanged",
             path=path,
-            remedy="free some space, or write elsewhere",
+            remedy="free some space or write elsewhere",
         ) from error
 
 
@@ -302,7 +302,7 @@ def _refusal(lock: Path, path: Path) -> BusyError:
     return BusyError(
         f"another {what or 'process'} is writing here (process {pid or 'unknown'}{began})",
         path=path,
-        remedy="wait until it ends, or write elsewhere",
+        remedy="wait until it finishes, or write elsewhere",
     )
 
 
@@ -408,7 +408,7 @@ def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
     for path, digest in zip(paths, found, strict=True):
         if digest != manifest.files[path.name]:
             raise DataError(
-                "damaged or changed: its checksum is not the one in the manifest",
+                "damaged or changed: its checksum doesn't match the manifest",
                 path=path,
                 remedy=f"copy the {kind.noun} again, or {kind.remedy}",
             )

@@ -247,8 +247,8 @@ def _tensor(array: Any, kind: Any, needs_gradient: bool) -> Any:
 def not_sendable(what: str, error: Exception) -> LogerError:
     """The error for work that cannot be sent to another process."""
     return LogerError(
-        f"{what} cannot run in another process: {error}. Functions must be those of a "
-        "module, not lambdas; or use LocalEngine"
+        f"{what} can't run in another process ({error}); use functions defined at the top level "
+        "of a module instead of lambdas, or use LocalEngine"
     )
 
 

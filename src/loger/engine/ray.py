@@ -276,7 +276,7 @@ def _installed() -> Any:
         import ray.exceptions
     except ModuleNotFoundError:
         raise LogerError(
-            "this engine needs Ray, which is not installed; pip install '.[ray]' in the clone"
+            "this engine needs Ray, which isn't installed; run pip install '.[ray]' in the clone"
         ) from None
     return ray
 
@@ -284,16 +284,16 @@ def _installed() -> Any:
 def _lost(what: str, error: Exception) -> LogerError:
     """The error for a block that was lost with its worker each time."""
     return LogerError(
-        f"{what}: a block was lost {TRIES} times with its worker ({type(error).__name__}); perhaps "
-        "memory ran out; give each worker more memory, or use fewer workers"
+        f"{what}: a worker died {TRIES} times on the same block ({type(error).__name__}), perhaps "
+        "because memory ran out; give each worker more memory, or use fewer workers"
     )
 
 
 def _cannot_work(what: str, error: Exception) -> LogerError:
     """The error for a worker that could not start."""
     return LogerError(
-        f"a worker of the cluster cannot begin {what}: {error}. Every node needs loger-rec[ray] "
-        f"{__version__} and what the work imports"
+        f"a worker in the cluster can't start {what} ({error}); install loger-rec[ray] "
+        f"{__version__} and everything your code imports on every node"
     )
 
 
@@ -371,7 +371,7 @@ def _fetched(reference: Any) -> Any:
     message: Message = ray.get(reference)
     if message.loger != __version__:
         raise LogerError(
-            f"this is loger {message.loger}, and a worker of the cluster has {__version__}; "
+            f"this is loger {message.loger}, but a worker in the cluster has {__version__}; "
             "install the same version on every node"
         )
     sys.path += [path for path in message.paths if path not in sys.path and Path(path).exists()]

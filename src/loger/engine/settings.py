@@ -40,9 +40,9 @@ def read_toml(path: Path | str) -> dict[str, Any]:
     except FileNotFoundError:
         raise DataError("there is no such file", path=path, remedy="check the path") from None
     except RecursionError:
-        raise DataError("is nested too deeply", path=path, remedy="write fewer brackets") from None
+        raise DataError("brackets are nested too deeply", path=path, remedy="use fewer") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"is not TOML ({error})", path=path, remedy="fix that line") from None
+        raise DataError(f"not valid TOML ({error})", path=path, remedy="fix that line") from None
 
 
 def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
@@ -109,7 +109,7 @@ def _without_former(
     for name in former.keys() & values.keys():
         at = f"{where}.{name}" if where else name
         if former[name] is ANY:
-            raise LogerError(f"{at} is no longer a setting; leave it out")
+            raise LogerError(f"{at} is no longer a setting; remove it")
         if values[name] != former[name]:
             raise LogerError(
                 f"{at} is no longer a setting: it is now always {former[name]!r}, but here "

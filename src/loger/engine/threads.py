@@ -368,7 +368,7 @@ def check_not_forked(what: str) -> None:
     """Refuse work that needs polars' threads in a process where it would deadlock."""
     if _deadlocks:
         raise LogerError(
-            f"{what} would deadlock: this process was forked from one in which polars had threads; "
+            f"{what} would deadlock: this process was forked after polars had started threads; "
             f"use the 'spawn' start method (multiprocessing.get_context('spawn')), or do this in "
             f"the parent"
         )

@@ -38,7 +38,7 @@ def top_k(
     if row >= 0:
         raise LogerError(
             f"the score in column {column} of row {row} is not a number; "
-            "check the method that scored"
+            "check the method that computed it"
         )
     return items, best
 

@@ -333,12 +333,14 @@ def _check(
         if name not in registry:
             raise UnknownNameError("method", name, registry)
     if not methods or len(set(methods)) < len(methods):
-        raise LogerError(f"name at least one method, each only once; got {list(methods)}")
+        raise LogerError(f"name at least one method, and each only once; got {list(methods)}")
     if not protocols or len(set(protocols)) < len(protocols):
-        raise LogerError(f"name at least one protocol, each only once; got {list(protocols)}")
+        raise LogerError(f"name at least one protocol, and each only once; got {list(protocols)}")
     unused = sorted(set(settings) - set(methods))
     if unused:
-        raise LogerError(f"there are settings for {unused}, which are not among the methods")
+        raise LogerError(
+            f"there are settings for {unused}, but these methods aren't being compared"
+        )
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────

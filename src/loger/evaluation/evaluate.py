@@ -135,8 +135,8 @@ def _check_candidates(candidates: PairMatrix, split: Split, part: EvaluatedPart)
     observed = pair_matrix(events.users, events.items, held.shape)
     if candidates.shape != held.shape or (candidates.multiply(observed) - held).count_nonzero():
         raise LogerError(
-            f"candidates must be all {part} pairs of {split.dataset.name} and, apart from these, "
-            "pairs without an interaction"
+            f"candidates must include all {part} pairs of {split.dataset.name}, and all "
+            "others must be pairs without an interaction"
         )
 
 
@@ -187,7 +187,7 @@ class FitRecord:
             return cls(**found)
         except TypeError as error:
             path = Path(bundle) / MANIFEST
-            what = f"has a record of another version of loger ({error})"
+            what = f"the record was written by another version of loger ({error})"
             raise DataError(what, path=path, remedy="fit again") from None
 
     def split_of(self, dataset: Dataset, model: LOGER, bundle: Path | str) -> Split:
@@ -208,7 +208,7 @@ class FitRecord:
             data = f"; it was fitted on {self.data}" if self.data else ""
             raise LogerError(
                 f"{bundle} was not fitted on this split of {dataset.name}, so it may have seen the "
-                f"test part{data}; give that data, unchanged, or fit again"
+                f"test part{data}; pass that data set unchanged, or fit again"
             )
         return parts
 

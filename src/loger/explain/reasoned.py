@@ -178,8 +178,8 @@ class PathReasoner:
         known, now = self.walker.graph_.n_users, ranker.graph.n_users
         if known != now:
             raise LogerError(
-                f"the reasoner was trained with {known:,} users, and this model has {now:,}; use "
-                "explanations by contributions"
+                f"the reasoner was trained with {known:,} users, but this model has {now:,}; "
+                "explain by contributions instead"
             )
 
 

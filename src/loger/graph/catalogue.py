@@ -104,12 +104,12 @@ class FilterOnlyColumn:
     def check(self, n_items: int) -> None:
         """Refuse values or items that don't exist, or pairs that are not sorted."""
         if not {type(x) for x in (self.relation, self.type, *self.values)} <= {str}:
-            raise LogerError("the names of filter-only columns and values must be texts")
+            raise LogerError("the names of filter-only columns and values must be text")
         for numbers, n in ((self.places, len(self.values)), (self.items, n_items)):
             if numbers.ndim != 1 or numbers.dtype != np.int32 or len(numbers) != len(self.items):
-                raise LogerError("a filter-only column needs one item for each of its places")
+                raise LogerError("a filter-only column needs exactly one item for each place")
             if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < n:
-                raise LogerError("a filter-only column names values or items that don't exist")
+                raise LogerError("a filter-only column refers to values or items that don't exist")
         keys = self.places.astype(np.int64) * n_items + self.items
         if bool((np.diff(keys) <= 0).any()):
             raise LogerError("the pairs of a filter-only column must be sorted and distinct")
@@ -174,7 +174,7 @@ class Catalogue:
         for column in self.filter_only:
             column.check(n_items)
         if not all(0 <= v < n_items for v in self.images):
-            raise LogerError("the catalogue has images of items that don't exist")
+            raise LogerError("the catalogue has images for items that don't exist")
         return self
 
 

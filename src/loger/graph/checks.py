@@ -44,18 +44,20 @@ MAX_RELATIONS = 32_767
 def _check_relations(vocabulary: Vocabulary, relations: Sequence[Relation]) -> None:
     """Refuse relations of types that do not exist, or whose first is not the interaction."""
     if not 1 <= len(relations) <= MAX_RELATIONS:
-        raise LogerError(f"a graph has 1 to {MAX_RELATIONS:,} relations, got {len(relations):,}")
+        raise LogerError(
+            f"a graph must have 1 to {MAX_RELATIONS:,} relations, got {len(relations):,}"
+        )
     types = set(vocabulary.types)
     for relation in relations:
         if {relation.head_type, relation.tail_type} - types:
-            raise LogerError(f"{relation} uses an unknown entity type; known are {sorted(types)}")
+            raise LogerError(f"{relation} uses an unknown entity type; choose from {sorted(types)}")
     first = relations[INTERACTION]
     if (first.head_type, first.tail_type) != ("user", "item"):
         raise LogerError(f"relation 0 must lead from user to item, got {first}")
     given = [not relation.derived for relation in relations]
     kinds = {(r.head_type, r.tail_type) for r in relations if r.derived}
     if not all(given[: sum(given)]) or kinds - {("item", "item")}:
-        raise LogerError("derived relations lead from item to item and come last")
+        raise LogerError("derived relations must lead from item to item and come last")
 
 
 def check_arrays(
@@ -71,14 +73,14 @@ def check_arrays(
     _check_offsets("segment_starts", starts, len(arrays["segment_relations"]) + 1, edges)
     for name in ("pair_tails", "pair_relations", "origins", "weights", "support"):
         if name in arrays and len(arrays[name]) != edges:
-            raise LogerError(f"{name} has {len(arrays[name]):,} values, not one for each edge")
+            raise LogerError(f"{name} must have one value for each edge, got {len(arrays[name]):,}")
     spans = _type_spans(vocabulary, relations)
     order = (arrays["segment_relations"], starts, arrays["tails"])
     if (bad := bad_segment(spans, rows, *order)) >= 0:
-        raise LogerError(f"the facts of entity {bad} are not sorted, or of types that do not fit")
+        raise LogerError(f"the facts of entity {bad} aren't sorted or have the wrong types")
     pairs = arrays["pair_tails"], arrays["pair_relations"]
     if (bad := bad_pair(spans, starts[rows], *pairs)) >= 0:
-        raise LogerError(f"the pairs of entity {bad} are not sorted, or of types that do not fit")
+        raise LogerError(f"the pairs of entity {bad} aren't sorted or have the wrong types")
     if "origins" in arrays and edges:
         low, high = int(arrays["origins"].min()), int(arrays["origins"].max())
         if low < -1 or high >= n:
@@ -90,11 +92,11 @@ def check_arrays(
     wanted = int(starts[rows[len(vocabulary.span("user"))]])
     for name in ("times", "strengths"):
         if name in arrays and len(arrays[name]) != wanted:
-            raise LogerError(f"{name} has {len(arrays[name]):,} values, not {wanted:,}")
+            raise LogerError(f"{name} must have {wanted:,} values, got {len(arrays[name]):,}")
     if "strengths" in arrays:
         strengths = arrays["strengths"]
         if not bool(((strengths >= 0) & (strengths <= STRONGEST)).all()):
-            raise LogerError("strengths must be 0 or above, and finite")
+            raise LogerError("strengths must be finite and at least 0")
     if "times" in arrays and int(arrays["times"].max(initial=0)) > LATEST:
         raise LogerError(f"times must be below {LATEST:,}")
 
@@ -115,7 +117,7 @@ def check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int
 def _check_types(arrays: Mapping[str, NDArray[Any]]) -> None:
     missing, more = TYPES.keys() - OPTIONAL - arrays.keys(), arrays.keys() - TYPES.keys()
     if missing or more:
-        raise LogerError(f"the arrays of a graph are {', '.join(TYPES)}, got {sorted(arrays)}")
+        raise LogerError(f"a graph must have the arrays {', '.join(TYPES)}, got {sorted(arrays)}")
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype != TYPES[name]:
             wanted = np.dtype(TYPES[name])
@@ -127,7 +129,7 @@ def _check_types(arrays: Mapping[str, NDArray[Any]]) -> None:
 def _check_offsets(name: str, offsets: NDArray[np.int64], size: int, end: int) -> None:
     fits = len(offsets) == size and offsets[0] == 0 and offsets[-1] == end
     if not fits or bool((offsets[1:] < offsets[:-1]).any()):
-        raise LogerError(f"{name} must have {size:,} values that rise from 0 to {end:,}")
+        raise LogerError(f"{name} must have {size:,} values that increase from 0 to {end:,}")
 
 
 def _type_spans(vocabulary: Vocabulary, relations: Sequence[Relation]) -> NDArray[np.int64]:

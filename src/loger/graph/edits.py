@@ -398,7 +398,9 @@ def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
     if r.name in [other.name for other in graph.relations]:
         raise LogerError(f"the graph already has a relation {r.name!r}")
     if not len(heads) == len(tails) == len(derived.weights) == len(derived.support):
-        raise LogerError(f"the facts of {r.name!r} differ in length")
+        raise LogerError(
+            f"the heads, tails, weights and support of {r.name!r} must have the same length"
+        )
     inside = (np.minimum(heads, tails) >= 0) & (np.maximum(heads, tails) < graph.n_items)
     keys = heads.astype(np.int64) * graph.n_items + tails
     positive = np.isfinite(derived.weights) & (np.asarray(derived.weights) > 0)

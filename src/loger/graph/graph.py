@@ -343,11 +343,14 @@ def _check_triples(
 ) -> None:
     """Refuse triples that break the data model; readers have fixed what can be fixed."""
     if not len(h) == len(r) == len(t):
-        raise LogerError(f"heads, relations, tails differ in length: {len(h)}, {len(r)}, {len(t)}")
+        raise LogerError(
+            "heads, relations and tails must have the same length, "
+            f"got {len(h)}, {len(r)}, {len(t)}"
+        )
     if (relations[INTERACTION].head_type, relations[INTERACTION].tail_type) != ("user", "item"):
         raise LogerError(f"relation 0 must lead from user to item, got {relations[0]}")
     if 2 * len(relations) > np.iinfo(np.uint16).max:
-        raise LogerError(f"{len(relations):,} relations are too many; at most 32,767")
+        raise LogerError(f"a graph can have at most 32,767 relations, got {len(relations):,}")
     unknown = np.flatnonzero((r < 0) | (r >= len(relations)))
     if len(unknown):
         raise LogerError(
@@ -367,4 +370,4 @@ def _check_triples(
             )
     loops = np.flatnonzero(h == t)
     if len(loops):
-        raise LogerError(f"triple {int(loops[0])} is a self-loop of entity {int(h[loops[0]])}")
+        raise LogerError(f"triple {int(loops[0])} links entity {int(h[loops[0]])} to itself")

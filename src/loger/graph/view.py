@@ -209,8 +209,7 @@ class UserView(Schema):
             ):
                 raise AttributeError(f"a UserView has no attribute {name!r}")
             raise ViewError(
-                f"{name} needs the whole graph; a view has the edges of one user alone, "
-                f"use its base"
+                f"{name} needs the whole graph, but a view has only one user's edges; use its base"
             )
 
 
@@ -285,7 +284,7 @@ def checked_users(graph: Graph, users: ArrayLike) -> NDArray[np.int64]:
     if isinstance(graph, UserView) and (found != graph.user).any():
         raise LogerError(
             f"this is the view of user {graph.user}, got user {found[found != graph.user][0]}; "
-            f"use the whole graph for others (view.base)"
+            f"for other users, use the whole graph (view.base)"
         )
     return found
 

@@ -90,7 +90,7 @@ class Vocabulary:
         self.names: list[str] = [name for of_type in names.values() for name in of_type]
         self.labels: list[str] = [s for t in names for s in labels.get(t, names[t])]
         if len(self.labels) != len(self.names):
-            raise LogerError("every type needs as many labels as names")
+            raise LogerError("each type needs as many labels as names")
         # One guest called "ann" among numbered users, and frames name all of them by text.
         self.integers = frozenset(t for t in integers if all(map(is_integer, names[t])))
         """The types whose names were integers in the data: frames show them as such."""
@@ -151,7 +151,7 @@ class Vocabulary:
         if labelled:
             names = ", ".join(self.names[e] for e in labelled[:NAMED])
             raise LogerError(
-                f"{len(labelled)} {entity_type}s are called {name!r}; give the id of the one you "
+                f"{len(labelled)} {entity_type}s are called {name!r}; pass the ID of the one you "
                 f"mean: {names}{', …' * (len(labelled) > NAMED)}"
             )
         known = dict.fromkeys(self.ids(entity_type)) | dict.fromkeys(self._labelled(entity_type))

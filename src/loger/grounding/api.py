@@ -260,8 +260,8 @@ def reach_best(
     asked, limits = checked_users(graph, users), np.asarray(most, dtype=np.int64)
     if limits.shape != (len(rules),) or len(also) != len(asked):
         raise LogerError(
-            f"{len(rules)} limits and items of {len(asked)} users are needed, got {limits.shape} "
-            f"and {also.shape}"
+            f"expected limits for {len(rules)} rules and items for {len(asked)} users, got shapes "
+            f"{limits.shape} and {also.shape}"
         )
     shared = _search(graph, rules, walk)._replace(most=limits)
     ends = range(0, len(asked), USERS_PER_BLOCK)

@@ -48,7 +48,7 @@ def nth_paths(
         layout(graph), weights_of(graph, None), u, v, relations, which
     )
     if len(missing := np.flatnonzero(nodes[:, 1] < 0)):
-        raise LogerError(f"there is no grounding at place {which[missing[0]]} of that pair")
+        raise LogerError(f"that pair has no grounding with index {which[missing[0]]}")
     return nodes
 
 
@@ -115,6 +115,6 @@ def queries(
     u, v = checked_pairs(graph, users, items)
     which = checked_ids(places, len(rules), "rule")
     if len(which) != len(u):
-        raise LogerError(f"each of {len(u)} pairs needs a rule, got {len(which)}")
+        raise LogerError(f"expected a rule for each of {len(u)} pairs, got {len(which)}")
     entities = v.astype(np.int64) + graph.n_users
     return u.astype(np.int64), entities, compiled(graph, rules).table[which]

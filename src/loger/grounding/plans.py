@@ -101,7 +101,7 @@ def _check(relations: tuple[Relation, ...], rule: Rule) -> None:
             types.append(tail)
     if not fits or types[-1] != "item" or tuple(types) != rule.types:
         raise LogerError(
-            f"the rule {rule} with relations {rule.relations} does not lead from user to item in "
+            f"the rule {rule} with relations {rule.relations} doesn't lead from user to item in "
             f"this graph; make it with make_rule(graph, relations)"
         )
 

@@ -125,8 +125,8 @@ class EM(Problem):
         hits, own = surplus(self.ranker(fitted), selected, self.held_out, self.engine)
         if hits <= own:
             log.info(
-                "no round of EM: of %d hidden pairs of %d users, %d are held-out interactions; of "
-                "as many of the encoder's best items, %d are",
+                "skipped EM: of %d hidden pairs for %d users, %d are held-out interactions; among "
+                "as many of the encoder's top items, %d are",
                 len(selected.users), len(some), hits, own,
             )  # fmt: skip
         return hits > own

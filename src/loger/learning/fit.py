@@ -238,7 +238,7 @@ class Fit:
             if not len(mined.rules):
                 raise LogerError(
                     f"no rule was found in {mined.pairs:,} training pairs ({mined.story()}); add "
-                    "interactions of people who share items, or facts that items share"
+                    "interactions of users who share items, or facts that items share"
                 )
             return mined
 
@@ -438,7 +438,7 @@ class Stages:
             try:
                 return unpack(*kept)
             except (LogerError, KeyError, TypeError, ValueError) as error:
-                log.warning("computing again: %s: %s", place, error)
+                log.warning("can't reuse %s, so loger computes it again: %s", place, error)
         result = compute()
         if place is not None:
             saved.write(*pack(result))

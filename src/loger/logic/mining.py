@@ -77,7 +77,7 @@ class MiningConfig:
         if config == self.for_pairs(FEW):
             return ""
         needed = f"support ({config.min_support}) and lift ({config.min_lift:g})"
-        return f"with only {n:,} training pairs, rules need less {needed}"
+        return f"with only {n:,} training pairs, loger lowers the required {needed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def _decided(
         elif m.support < least:
             why = f"support below {least:g}"
         elif isnan(m.lift):
-            why = "reaches nothing from the users sampled"
+            why = "reaches nothing from the sampled users"
         elif by_lift and m.lift < config.min_lift:
             why = f"lift below {config.min_lift:g}"
             low_lift.append(place)

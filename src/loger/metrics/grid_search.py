@@ -52,7 +52,7 @@ def tune(
     if len(points) == 1 and not points[0]:
         return Tuned({}, float("nan"), ())
     if not len(split.validation):
-        raise LogerError("tuning needs validation pairs; this split has none")
+        raise LogerError("tuning needs validation pairs, but this split has none")
     trials: list[tuple[Mapping[str, Any], float]] = []
     values = _values(_Points(make, split, k, engine), points, progress)
     for settings, value in zip(points, values, strict=True):
@@ -111,7 +111,7 @@ def search(
     every combination is tried; for a small grid, use ``tune``.
     """
     if not len(split.validation):
-        raise LogerError("tuning needs validation pairs; this split has none")
+        raise LogerError("tuning needs validation pairs, but this split has none")
     if not all(grid.values()):
         raise LogerError("a setting in the grid has no values; give each at least one value")
     owners = np.unique(split.pairs("validation")[0])

@@ -419,8 +419,8 @@ class Ranker:
         """
         if not folds_in(self.encoder):
             raise LogerError(
-                f"{type(self.encoder).__name__} only knows the users it was trained with; to "
-                "recommend by a history alone, fit with the default encoder"
+                f"{type(self.encoder).__name__} knows only the users it was trained with; to "
+                "recommend from a history alone, fit with the default encoder"
             )
         user = self.graph.n_users
         return self._guests.user_view(user, (), items, range(len(items)), strengths), user

@@ -188,7 +188,9 @@ class _Masks(Mapping[str, Mask]):
 
 def _limit(graph: KnowledgeGraph, name: str, most: object) -> Limit:
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
-        raise LogerError(f"at_most must be a whole number of at least 1, got {name!r}: {most!r}")
+        raise LogerError(
+            f"limits in at_most must be whole numbers of at least 1, got {name!r}: {most!r}"
+        )
     return Limit(name, tuple(fact_relations(graph, name)), int(most))
 
 
@@ -290,7 +292,7 @@ def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
     if texts and not found:
         raise LogerError(f"unknown items: none of the {len(texts):,} given, such as {texts[0]!r}")
     if len(found) < len(texts):
-        log.info("%d of %d items given are not known", len(texts) - len(found), len(texts))
+        log.info("%d of the %d given items are unknown", len(texts) - len(found), len(texts))
     out = np.zeros(graph.n_items, dtype=bool)
     out[np.array(found, dtype=np.int64) - graph.n_users] = True
     return out, len(texts) - len(found)

@@ -100,7 +100,9 @@ def make_rule(graph: Graph, relations: Sequence[int]) -> Rule:
     relations = tuple(checked_ids(relations, 2 * len(graph.relations), "relation").tolist())
     names = tuple(graph.relation_name(r) for r in relations)
     if not 1 <= len(relations) <= MAX_HOPS:
-        raise LogerError(f"a rule has 1 to {MAX_HOPS} relations, got {len(relations)}: {names}")
+        raise LogerError(
+            f"a rule must have 1 to {MAX_HOPS} relations, got {len(relations)}: {names}"
+        )
     if relations == (INTERACTION,):
         raise LogerError(f"the rule {names[0]} ⇒ {names[0]} is circular; use other relations")
     types = ["user"]

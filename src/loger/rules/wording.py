@@ -322,7 +322,7 @@ def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], s
     names = explain.get("names", NAMES[0]) if isinstance(explain, Mapping) else None
     if names not in NAMES or set(explain) - {"names"}:
         raise LogerError(
-            f"{place}: [explain] has one setting, names, either 'nobody' or 'followed', "
+            f"{place}: [explain] may contain only names, set to 'nobody' or 'followed', "
             f"got {explain!r}"
         )
     own = {language: table for language, table in own.items() if language != "explain"}
@@ -395,9 +395,9 @@ def _check_forms(where: str, forms: Mapping[str, str]) -> None:
         if form not in known:
             raise LogerError(f"{where}: {UnknownNameError('form', form, known)}")
         if form == "case" and pattern not in CASES:
-            raise LogerError(f"{where}.case is one of {', '.join(CASES)}, got {pattern!r}")
+            raise LogerError(f"{where}.case must be one of {', '.join(CASES)}, got {pattern!r}")
         if form in (*FORMS[:5], "so") and "{x}" not in pattern:
-            raise LogerError(f"{where}.{form} needs {{x}}, got {pattern!r}")
+            raise LogerError(f"{where}.{form} must contain {{x}}, got {pattern!r}")
 
 
 def _slots(pattern: str) -> set[str]:

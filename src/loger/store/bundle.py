@@ -69,7 +69,7 @@ class Bundle:
         except LogerError as error:
             raise self._not_understood(str(error)) from None
         except _MISUNDERSTOOD as error:
-            raise self._not_understood(f"cannot be read ({error!r:.200})") from error
+            raise self._not_understood(f"can't read the bundle ({error!r:.200})") from error
 
     def _not_understood(self, what: str) -> DataError:
         return DataError(
@@ -225,10 +225,10 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
     sizes, entities = bundle.about["types"], bundle.arrays["entities"]
     names, labels = texts_of(entities["names"]), texts_of(entities["labels"])
     if not all(type(n) is int and n >= 0 for n in sizes.values()):
-        raise LogerError(f"types must have sizes, got {sizes!r}")
+        raise LogerError(f"each type needs a size, got {sizes!r}")
     if not len(names) == len(labels) == sum(sizes.values()):
         raise LogerError(
-            f"{len(names):,} names and {len(labels):,} labels don't fit the sizes of the types"
+            f"{len(names):,} names and {len(labels):,} labels don't match the sizes of the types"
         )
     # Most entities are labelled by their names: such a text is held once.
     labels = [a if a == b else b for a, b in zip(names, labels, strict=True)]

@@ -74,7 +74,7 @@ def check_format(path: Path) -> None:
     """Refuse a file name whose ending is not that of a known format."""
     if path.suffix not in _WRITERS:
         raise LogerError(
-            f"{path} must end in .parquet, .csv or .jsonl; to write a folder, leave out the ending"
+            f"{path} must end in .parquet, .csv or .jsonl; to write a folder, omit the extension"
         )
 
 
@@ -216,23 +216,23 @@ def _plan(work: Work, users: NDArray[np.int64]) -> dict[str, Any]:
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
     """Lay a plan down in a new folder; in an old one, see that it is the same."""
     if folder.exists() and not folder.is_dir():
-        raise DataError("is a file", path=folder, remedy="choose a folder")
+        raise DataError("this is a file, not a folder", path=folder, remedy="choose a folder")
     folder.mkdir(exist_ok=True)
     path = folder / PLAN
     if not path.exists():
         if any(folder.glob("[!.]*")):
-            what = f"is not empty and not a {FOLDER.noun}"
+            what = f"the folder is not empty and not a {FOLDER.noun}"
             raise DataError(what, path=folder, remedy="choose a new folder")
         write_text(path, json.dumps(plan, indent=2) + "\n")
         return
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise DataError("is damaged", path=path, remedy=FOLDER.remedy) from None
+        raise DataError("the file is damaged", path=path, remedy=FOLDER.remedy) from None
     if found != plan:
         other = [key for key in plan if not isinstance(found, dict) or found.get(key) != plan[key]]
         raise DataError(
-            f"contains recommendations with another {' and '.join(other)}",
+            f"the folder contains recommendations with other values of {' and '.join(other)}",
             path=folder,
             remedy="choose a new folder, or delete this one",
         )

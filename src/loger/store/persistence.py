@@ -120,7 +120,7 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     measured = None if figures is None else Measured.of(figures)
     record = about.get("fit")
     if record and record.get("positive_from") is not None:
-        raise LogerError("was fitted with positive_from, which is now called min_rating")
+        raise LogerError("the model was fitted with positive_from, which is now called min_rating")
     beside = updates, record, catalogue, measured
     fitted = Fitted(ranker, config, model.trace, tried, mined, reasoner, *beside)
     return about["name"], fitted, make_encoder

@@ -34,7 +34,7 @@ CREATE TABLE rater (name TEXT PRIMARY KEY, token TEXT NOT NULL);
 """
 KIND = "loger study 2"
 LONGEST_NAME = 80
-RESTORE = "restore it from a copy"
+RESTORE = "restore it from a backup"
 
 
 class AnswerError(LogerError):
@@ -64,7 +64,7 @@ class Study:
         self.path = Path(path)
         if not self.path.is_file():
             raise DataError(
-                "no such file", path=self.path, remedy="make a study with loger study make"
+                "no such file", path=self.path, remedy="create a study with loger study make"
             )
         try:
             with self._open() as db:
@@ -73,11 +73,11 @@ class Study:
             raise DataError(
                 f"not a study ({error})",
                 path=self.path,
-                remedy="choose a file made by loger study make",
+                remedy="choose a file written by loger study make",
             ) from None
         if kind is None or kind[0] != KIND:
             raise DataError(
-                "comes from another version of loger",
+                "the study comes from another version of loger",
                 path=self.path,
                 remedy="run loger study make again",
             )
@@ -87,7 +87,7 @@ class Study:
         """Write a new study. An existing file is refused."""
         path = Path(path)
         if path.exists():
-            raise DataError("already exists", path=path, remedy="choose a new file")
+            raise DataError("the file already exists", path=path, remedy="choose a new file")
         if not tasks:
             raise LogerError("a study needs at least one task")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,8 +99,8 @@ class Study:
                 db.executemany("INSERT INTO about VALUES (?, ?)", about)
                 db.executemany("INSERT INTO task VALUES (?, ?)", rows)
         except sqlite3.OperationalError as error:
-            remedy = "free some space, or write elsewhere"
-            raise DataError(f"can't be written ({error})", path=path, remedy=remedy) from error
+            remedy = "free some space or write elsewhere"
+            raise DataError(f"can't write here ({error})", path=path, remedy=remedy) from error
         return cls(path)
 
     @contextmanager
@@ -115,7 +115,9 @@ class Study:
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if kind not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise self._damaged(error) from None
-            raise BusyError("is in use by another process; try again", path=self.path) from None
+            raise BusyError(
+                "another process is using the file; try again", path=self.path
+            ) from None
         except sqlite3.IntegrityError:
             raise
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -141,7 +143,7 @@ class Study:
 
     def _damaged(self, why: Exception) -> DataError:
         """An error on one line, whatever the file contains."""
-        return DataError(f"is damaged ({why!r:.200})", path=self.path, remedy=RESTORE)
+        return DataError(f"the study is damaged ({why!r:.200})", path=self.path, remedy=RESTORE)
 
     @contextmanager
     def _parsing(self) -> Iterator[None]:
@@ -195,7 +197,7 @@ class Study:
                 db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
         except sqlite3.IntegrityError:
             who = ", ".join(sorted({f"{rater!r} on task {at}" for rater, at, _ in rows})[:3])
-            raise AnswerError(f"there is already an answer by {who}") from None
+            raise AnswerError(f"there is already an answer from {who}") from None
 
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
@@ -381,7 +383,7 @@ def simulate(study: Study, raters: int, quality: Mapping[str, float], seed: int 
     people = {rater for rater, _, _ in study.answers() if not rater.startswith(SIMULATED)}
     if people:
         raise LogerError(
-            f"{study.path} has answers by {len(people)} people; use a study without answers"
+            f"{study.path} has answers from {len(people)} people; use a study without answers"
         )
     study.answer_all(simulated_answers(study.tasks, raters, quality, seed))
 

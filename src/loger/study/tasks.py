@@ -120,7 +120,9 @@ def of_bundles(folders: Sequence[Path]) -> dict[str, LOGER]:
     models = [LOGER.load(folder) for folder in folders]
     known = {whole(model.graph_).given.fingerprint for model in models}
     if len(known) > 1:
-        raise LogerError(f"a study needs one data set; these bundles have {len(known)}")
+        raise LogerError(
+            f"all bundles in a study need the same data set, got {len(known)} different ones"
+        )
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         names = [folder.name for folder in folders]
@@ -155,7 +157,7 @@ def fitted_methods(
             graph = whole(first.graph_).given
             methods[name] = RandomPaths(first, graph, all_rules(models.values(), graph), seed)
         elif split is None:
-            raise LogerError(f"{name} must be fitted first; give its data with --data PATH")
+            raise LogerError(f"{name} must be fitted first; pass the data set with --data PATH")
         else:
             made: Any = METHODS[name].make(seed)
             methods[name] = fit_for(made, split, progress=progress)

@@ -64,7 +64,9 @@ class Changes:
         if len(kept) == len(rows):
             return self
         more = dislikes(rows, kept, floor)
-        note = Note(f"interactions rated below {floor:g} taken as dislikes", len(rows) - len(kept))
+        note = Note(
+            f"interactions rated below {floor:g} counted as dislikes", len(rows) - len(kept)
+        )
         facts = pl.concat([self.facts, more], how="diagonal")
         return replace(self, interactions=kept, facts=facts, notes=(*self.notes, note))
 
@@ -84,7 +86,7 @@ class Changes:
             return replace(self, interactions=rows, notes=(*self.notes, *notes))
         later = int(graph.times.max(initial=0)) + 1
         rows = rows.with_columns(pl.col("time").cast(pl.Int64).fill_null(later))
-        what = "interactions without a time, treated as newer than all that the model knows"
+        what = "interactions without a time, treated as newer than everything the model knows"
         return replace(self, interactions=rows, notes=(*self.notes, *notes, Note(what, n)))
 
     def plus(self, other: Changes) -> Changes:
@@ -251,7 +253,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
                     path=f"{what} rows",
                     line=k,
                     value=row,
-                    remedy="write all rows in one of these ways",
+                    remedy="write all rows in one of these forms",
                 )
             named = cells if len(cells) > 1 else [as_name(cells[0])]
             dicts.append(dict(zip(order, named, strict=False)))
@@ -259,7 +261,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
         return pl.DataFrame(dicts, infer_schema_length=None)
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"mix values of different kinds ({str(error).splitlines()[0]:.200})",
+            f"a column mixes values of different types ({str(error).splitlines()[0]:.200})",
             path=f"{what} rows",
             remedy="make each column all text or all numbers",
         ) from None
@@ -351,7 +353,9 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
         for head, value in cells.select("head", "value").iter_rows():
             for tail in _cell(str(value), known):
                 if tail not in known and re.fullmatch(r"-?[\d.,]+", tail):
-                    log.warning("ignored %s %s: the model only knows ranges of it", column, tail)
+                    log.warning(
+                        "ignored %s %s: the model knows only ranges of this column", column, tail
+                    )
                     continue
                 rows.append((head, relation.name, tail, kind, relation.tail_type))
     return pl.DataFrame(rows, schema=NO_FACTS.schema, orient="row")

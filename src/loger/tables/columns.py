@@ -89,7 +89,7 @@ class Work:
             return
         line, value = int(bad["line"][0]), bad[column][0]
         if self.strict:
-            remedy = "fix the row, or build without strict=true"
+            remedy = "fix the row or build without strict=true"
             raise DataError(what, path=file or None, line=line, value=value, remedy=remedy)
         shown = "" if value is None else f": {value}"
         where = f" of {Path(file).name}" if file else ""
@@ -108,12 +108,12 @@ class Work:
     def note_missing(self, column: str, values: pl.Series) -> None:
         """Note cells that say that nothing is known: they are not facts that items share."""
         words = values.filter(stands_for_nothing(values))
-        self.note(f"{column}: words such as N/A, read as missing values", words)
+        self.note(f"{column}: words such as N/A read as missing values", words)
 
     def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
         """Note items (users) of the interactions that their table lacks: they may be misspelt."""
         strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
-        self.note(f"{kind}s of the interactions are {where}, so they have no facts", strange)
+        self.note(f"{kind}s in the interactions that are {where}, so they have no facts", strange)
 
 
 def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
@@ -124,7 +124,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
     work.usable(table, ids.is_not_null(), f"no {kind}", entities.id, entities.file)
     table, ids = table.filter(ids.is_not_null()), ids.drop_nulls()
     first = ids.is_first_distinct()
-    twice = f"rows of {kind}s that their table lists twice left out, the first kept"
+    twice = f"repeated rows for the same {kind} left out, keeping the first"
     work.note(twice, table.filter(~first), entities.id)
     table, ids = table.filter(first), ids.filter(first)
     work.names[kind] = ids
@@ -134,9 +134,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
         ).drop_nulls()
         work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
     elif kind == "item":
-        what = (
-            "items shown by their ids, as no column has names for people (label = … in the mapping)"
-        )
+        what = "items shown by their IDs because no column has names (label = … in the mapping)"
         work.note(what, ids)
     for column in entities.columns:
         values = table[column.column]
@@ -150,7 +148,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
             pairs = pairs.select("head", numbers)
             money = currencies_of(values)
             if len(money) > 1:
-                what = f"{column.column}: amounts in {', '.join(money)} are compared as numbers"
+                what = f"{column.column}: amounts in {', '.join(money)} compared as plain numbers"
                 work.notes.append(Note(what, len(pairs.drop_nulls()), money[1]))
             if kind == "item":
                 # Rules walk over ranges; filters such as price<10 need the number itself.
@@ -169,7 +167,7 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     if column.take == "similar" and kind != "item":
         raise DataError(
             f"column {column.column!r} of the {kind}s can't be used as 'similar'",
-            remedy="use it as keywords; loger compares only items by their texts",
+            remedy="use it as keywords; loger compares texts only for items",
         )
     if column.take == "image":
         work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
@@ -207,7 +205,7 @@ def _pointed(work: Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
     bare = rest.with_columns(without_brackets(rest["tail"]).alias("tail"))
     known = bare["tail"].is_in(ids)
     strange = rest["tail"].filter(~known)
-    work.note(f"{column.column}: ids left out because no item has them", strange)
+    work.note(f"{column.column}: IDs left out because no item has them", strange)
     return pl.concat([pairs.filter(plain), bare.filter(known)])
 
 
@@ -253,7 +251,9 @@ def _shared(work: Work, pairs: pl.DataFrame, column: Column, n: int, what: str) 
     mapping = work.mapping
     values = pairs["tail"].unique().sort()
     alike = values.filter(values.str.to_lowercase().is_duplicated())
-    work.note(f"{column.column}: values that differ only in capital letters, kept apart", alike)
+    work.note(
+        f"{column.column}: values that differ only in upper and lower case, kept separate", alike
+    )
     limits = mapping.least, mapping.hub_share, n
     return without_rare_and_hubs(pairs, column.column, *limits, what, work.notes)
 
@@ -311,7 +311,7 @@ def _mined(work: Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
     features = [sorted({feature_name(*m) for m in work.extractor(text)}) for text in texts["tail"]]
     if len(texts) and not any(features):
-        what = "texts in which loger found no opinion (it understands English reviews)"
+        what = "texts in which loger found no opinions (it understands only English reviews)"
         work.note(what, texts, "tail")
     lists = pl.Series("tail", features, dtype=pl.List(pl.String))
     out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

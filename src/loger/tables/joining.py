@@ -140,7 +140,7 @@ def check_column(frame: pl.DataFrame, column: str | None, file: Path | str | Non
         raise DataError(
             f"there is no column {column!r}, only {', '.join(columns_of(frame))}",
             path=file or None,
-            remedy="name one of them, or correct the mapping",
+            remedy="name one of them, or fix the mapping",
         )
 
 
@@ -167,9 +167,9 @@ def _not_found(
     if table is not None:
         file = f"the {what}s" if table_path is None else table_path.name
         theirs = ", ".join(columns_of(table))
-        where = f": no column of {file} ({theirs}) has the same ids as {', '.join(free)}"
+        where = f": no column of {file} ({theirs}) has the same IDs as {', '.join(free)}"
     return DataError(
-        f"found no column that names the {what}{where}",
+        f"loger found no column that names the {what}{where}",
         path=path,
         remedy=f"name it: --set {what}_column=NAME, or {what}='COLUMN' in Python",
     )
@@ -192,9 +192,10 @@ def _mismatch(
     )  # fmt: skip
     here, there = _alike(cells(interactions[pair.column]), cells(table[pair.id]))
     return DataError(
-        f"{pair.share:.0%} of the ids in {ours} are in {theirs}; compare {here!r} with {there!r}",
+        f"only {pair.share:.0%} of the IDs in {ours} are also in {theirs}; "
+        f"compare {here!r} with {there!r}",
         path=path,
-        remedy=f"write the ids the same way in both, or name the column: --set {what}_column=NAME, "
+        remedy=f"write the IDs the same way in both, or name the column: --set {what}_column=NAME, "
         f"or {what}='COLUMN' in Python",
     )
 

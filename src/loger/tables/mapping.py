@@ -222,7 +222,10 @@ class TableMapping:
             raise UnknownNameError("column in the mapping", column, known)
         if len(found) > 1:
             tables = ", ".join(t for t, _ in found)
-            raise DataError(f"{tables} have a column {column!r}", remedy="say which: table='items'")
+            raise DataError(
+                f"several tables ({tables}) have a column {column!r}",
+                remedy="choose one, such as table='items'",
+            )
         where, old = found[0]
         named = {"why": "as told"}
         if changes.get("take") in ("entity", "list", "series", "bins"):
@@ -268,8 +271,8 @@ class TableMapping:
         """The mapping of a TOML file; an error says where the mistake is."""
         tables = read_toml(path)
         if "interactions" not in tables:
-            remedy = "say which table has users and items"
-            raise DataError("has no [interactions]", path=path, remedy=remedy)
+            remedy = "add one that names the columns for users and items"
+            raise DataError("the mapping has no [interactions]", path=path, remedy=remedy)
         return _parsed(tables, Path(path))
 
     def plain(self) -> dict[str, Any]:

@@ -148,9 +148,9 @@ def _check_distinct(paths: Sequence[Path | None]) -> None:
         if given[k] is not None and given[k] in given[:k]:
             first = ("interactions", "items")[given.index(given[k])]
             raise DataError(
-                f"is given as the table of both {first} and {what}",
+                f"the same file is given as the table of both {first} and {what}",
                 path=paths[k],
-                remedy=f"give a table with a row for each of the {what}, or leave the {what} out",
+                remedy=f"pass a table with one row for each of the {what}, or leave out the {what}",
             )
 
 

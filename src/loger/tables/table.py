@@ -193,7 +193,7 @@ def _of_listed_items(
     what = (
         f"{where}: their {len(known) - known.sum():,} rows are left out"
         if drop
-        else f'{where}: taken as items without facts (unknown_items = "drop" leaves them out)'
+        else f'{where}: kept as items without facts (unknown_items = "drop" leaves them out)'
     )
     more = ", …" * (len(strange) > EXAMPLES)
     work.notes.append(Note(what, len(strange), ", ".join(strange[:EXAMPLES]) + more))
@@ -224,7 +224,7 @@ def _near(
             table, items, [*ids, mapping.interactions.item], new, work.widths.get("item", 0)
         )
         if n < len(items):
-            what = f"{relation}: items without a vector, so none is near them"
+            what = f"{relation}: items without a vector, so they have no neighbours"
             work.notes.append(Note(what, len(items) - n))
         out.append(facts_of(near, relation, "item", "item"))
     return out
@@ -298,7 +298,7 @@ def _note_zeros(work: Work, kind: str, values: pl.Series) -> None:
     ids = values.drop_nulls().unique().sort()
     plain = ids.filter(ids.str.contains(r"^\d+$"))
     twice = plain.filter(plain.str.strip_chars_start("0").is_duplicated())
-    what = f"{kind}s whose ids differ only in leading zeros, in one table: kept apart"
+    what = f"{kind}s whose IDs differ only in leading zeros, in one table: kept separate"
     work.note(what, twice)
 
 
@@ -310,7 +310,7 @@ def _table(
         return None
     if table is None and not part.file:
         raise DataError(
-            f"the {what} are missing", remedy="pass a table, or name a file in the mapping"
+            f"the {what} are missing", remedy="pass a table or name a file in the mapping"
         )
     return frames.read(part.file if table is None else table)
 
@@ -351,7 +351,7 @@ def _interactions(
     again = _repeated(table, names)
     where = f" of {Path(names.file).name}" if names.file else ""
     lines = table.filter(again).select(pl.format("line {}", "line")).to_series()
-    work.note(f"rows{where} left out: the same as an earlier one in every column", lines)
+    work.note(f"rows{where} left out: identical to an earlier row", lines)
     interactions, table = interactions.filter(~again), table.filter(~again)
     if names.rating and work.mapping.min_rating is None:
         _note_low_ratings(work, interactions)
@@ -367,7 +367,7 @@ def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
         raise DataError(
             f"no row of column {names.behaviour!r} has the target {names.target!r}",
             path=names.file or None,
-            remedy=f"write target = one of {', '.join(found[:10])}",
+            remedy=f"set target to one of {', '.join(found[:10])}",
         )
 
 
@@ -391,7 +391,7 @@ def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
         work.notes.append(Note(what, len(others), ", ".join(kinds.unique(maintain_order=True)[:5])))
         work.facts.append(_behaviours(work, others, kinds))
         disliked = kinds.filter([is_dislike(kind, names.target) for kind in kinds])
-        work.note("behaviours taken as dislikes", disliked)
+        work.note("behaviours counted as dislikes", disliked)
     return table.filter(counts)
 
 
@@ -502,7 +502,7 @@ def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
         return
     below = interactions.filter(pl.col("rating") < (low + high) / 2)
     bar = f"{(low + high) / 2 + (high - low) / 4:g}"
-    what = f"low ratings that count like high ones (min_rating = {bar} makes them dislikes)"
+    what = f"low ratings that count the same as high ones (min_rating = {bar} makes them dislikes)"
     if len(below) >= 0.05 * len(interactions):
         work.note(what, below["rating"])
 

@@ -62,8 +62,8 @@ def updated(
     new = placed(changes, before)
     if len(before.relations) + len(new.relations) > MAX_RELATIONS:
         raise LogerError(
-            f"{len(new.relations):,} new relations are too many, a model has at most "
-            f"{MAX_RELATIONS:,}; check that the relation column contains names of relations, not "
+            f"{len(new.relations):,} new relations are too many; a model can have at most "
+            f"{MAX_RELATIONS:,}; check that the relation column contains relation names, not "
             "values"
         )
     moved = with_entities(before, updates.learned, new.entities, new.relations)

@@ -118,7 +118,7 @@ class EventStore:
         self.id: str = self._one("SELECT value FROM about WHERE key = 'id'")
         kind = self._one("SELECT value FROM about WHERE key = 'kind'")
         if kind != KIND:
-            what = f"contains {kind!r}, not {KIND!r}"
+            what = f"the file contains {kind!r}, not {KIND!r}"
             raise DataError(what, path=self.path, remedy="choose another file")
 
     def _prepare(self) -> None:
@@ -127,7 +127,9 @@ class EventStore:
         self._db.execute("PRAGMA secure_delete = ON")
         tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("event",) not in tables:
-            raise DataError("is not an event store", path=self.path, remedy="choose another file")
+            raise DataError(
+                "the file isn't an event store", path=self.path, remedy="choose another"
+            )
         with self._writing():
             for statement in SCHEMA.split(";\n"):
                 self._db.execute(statement)
@@ -302,8 +304,8 @@ class EventStore:
                 "disk isn't full, or choose another file with --set events_file=FILE"
             ) from None
         except sqlite3.DatabaseError as error:
-            what = f"is not an event store, or is damaged ({error})"
-            raise DataError(what, path=self.path, remedy="restore it from a copy") from None
+            what = f"the file isn't an event store, or is damaged ({error})"
+            raise DataError(what, path=self.path, remedy="restore it from a backup") from None
 
 
 def _digest(key: str | None) -> bytes | None:

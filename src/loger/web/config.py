@@ -96,8 +96,8 @@ def check_key(host: str, key: str | None, no_auth: bool) -> None:
         raise LogerError(f"the API key is empty; set {KEY_VARIABLE} to a key, or unset it")
     if key is None and host not in LOOPBACK and not no_auth:
         raise LogerError(
-            f"--host {host} lets other machines in; set a key with --api-key or {KEY_VARIABLE}, "
-            "or pass --no-auth"
+            f"--host {host} lets other machines connect; set a key with --api-key or "
+            f"{KEY_VARIABLE}, or pass --no-auth"
         )
 
 
@@ -120,7 +120,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise LogerError(
-            f"can't listen at {host}:{port} ({error.strerror}); choose another --port or --host"
+            f"can't listen on {host}:{port} ({error.strerror}); choose another --port or --host"
         ) from None
     return bound
 

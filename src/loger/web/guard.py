@@ -198,7 +198,9 @@ class Guard:
         """Refuse a request by its headers."""
         if self.config.loopback and not _is_local(headers.get("host", "")):
             # Another site may have pointed its own name at this machine (DNS rebinding).
-            raise ProblemError(403, "this server answers only requests to localhost; see --host")
+            raise ProblemError(
+                403, "this server answers only requests to localhost; to change that, see --host"
+            )
         if "transfer-encoding" in headers and "content-length" in headers:
             # A proxy in front of us may trust the other one (request smuggling). httptools refuses
             # this too, but the app may run in another server.
@@ -310,7 +312,7 @@ def key_for(
     'any.0.f1ff5ba9cc9c675e6f17b1bfa8564627d1bb105b54e0596bf3c0a9dbdc394b2c'
     """
     if (scope == "own") != (user is not None) or scope == "admin":
-        raise ValueError("give a user, or scope='any'")
+        raise ValueError("pass a user or scope='any'")
     name = "" if user is None else "." + urlsafe_b64encode(user.encode()).decode().rstrip("=")
     text = f"{scope}{name}.{expires}"
     return f"{text}.{_signature(secret, text)}"

@@ -106,7 +106,9 @@ class Lane:
         self._ready = False
         if self._stopped or time.monotonic() - self._started < RESTART_INTERVAL_S:
             return
-        log.warning("the slow lane ended (%s); another one starts", self.process.exitcode)
+        log.warning(
+            "the slow-lane process ended with exit code %s; starting another", self.process.exitcode
+        )
         _forget_gauges(self.process.pid)
         self.start()
 

@@ -190,7 +190,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self._pieces <= FREE_PIECES:
             super().on_body(body)
         elif not self.transport.is_closing():
-            self.send_400_response("The pieces of the body are too small.")
+            self.send_400_response("The chunks of the body are too small.")
 
     def on_message_complete(self) -> None:
         """Note that a request has arrived in full."""
@@ -314,7 +314,7 @@ def ray_serve() -> Any:
         from ray import serve
     except ModuleNotFoundError as error:
         raise LogerError(
-            f"serving on Ray needs {error.name}, which is not installed; "
+            f"serving on Ray needs {error.name}, which isn't installed; "
             "run pip install '.[ray-serve]' in the clone"
         ) from None
     return serve

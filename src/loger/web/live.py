@@ -90,7 +90,7 @@ class Events:
             assert store is not None
             appended = store.append(events)
         except LogerError as error:
-            raise ProblemError(503, f"events can't be stored at the moment: {error}") from error
+            raise ProblemError(503, f"can't store events at the moment: {error}") from error
         for event in events:
             id_ = event.body.get("recommendation_id")
             variant = "" if id_ is None else LETTERS[variant_of(id_)]
@@ -123,7 +123,7 @@ class Events:
                 store.drop_unseen(time.time())
         except LogerError as error:
             if not self._lost:
-                log.warning("lists can't be stored: %s", error)
+                log.warning("can't store lists: %s", error)
             self._lost = True
 
     # ── following ───────────────────────────────────────────────────────────────────────
@@ -149,7 +149,7 @@ class Events:
             self.problem = None
         except Exception as error:  # it may be fixed by the next time
             if self.problem is None:
-                log.warning("can't follow the events: %s", error)
+                log.warning("can't read new events: %s", error)
             self.problem = str(error)[:500]
 
     def _fold(self) -> None:

@@ -40,14 +40,14 @@ class Masks:
         if not NAME.fullmatch(name):
             raise ProblemError(
                 422,
-                "a mask's name has up to 64 letters, digits, dots, hyphens and underscores, "
+                "a mask's name can have up to 64 letters, digits, dots, hyphens and underscores, "
                 f"got {name[:80]!r}",
             )
         names = _names(body, is_json)
         named_items(graph, names)  # raises before anything is replaced
         known = self.names()
         if name not in known and len(known) >= MAX_MASKS:
-            raise ProblemError(409, f"there are already {MAX_MASKS} masks; delete one")
+            raise ProblemError(409, f"there are already {MAX_MASKS} masks; delete one first")
         with atomic_file(self.folder / f"{name}.txt") as part:
             part.write_bytes("".join(f"{one}\n" for one in names).encode("utf-8"))
 

@@ -106,7 +106,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(Exception)
     async def _bug(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return answer(500, "internal error; see the log of the server")
+        return answer(500, "internal error; see the server log")
 
 
 # ── in our words ────────────────────────────────────────────────────────────────────────
@@ -119,7 +119,7 @@ _WORDS = {
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
-    "int_parsing_size": "is too large a number",
+    "int_parsing_size": "is too large",
     "float_parsing": "must be a number",
     "float_type": "must be a number",
     "bool_parsing": "must be true or false",
@@ -137,7 +137,7 @@ _WORDS = {
     "dict_type": "must be an object, such as {{...}}",
     "union_tag_not_found": "needs a kind",
     "union_tag_invalid": "has kind {tag!r}, must have one of {expected_tags}",
-    "string_pattern_mismatch": "must be the one in the answer with the list",
+    "string_pattern_mismatch": "must be the ID from the answer that contained the list",
     "finite_number": "must be a finite number",
     "json_invalid": "is not JSON ({error})",
 }
@@ -217,5 +217,5 @@ async def known_parameters(request: Request) -> None:
     ]
     for name in request.query_params:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; {request.url.path} has none"
+            hint = did_you_mean(name, known) or f"; {request.url.path} takes none"
             raise ProblemError(422, f"unknown query parameter {name!r}{hint}")

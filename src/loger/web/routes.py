@@ -308,7 +308,10 @@ def counterfactual_for(asked: Asked, ask: s.AskWhyNot) -> s.Counterfactual:
     try:
         found = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
     except ViewError:
-        what = "a counterfactual needs a known user without changes; newer events are merged soon"
+        what = (
+            "a counterfactual needs a known user without changes; if the user has new events, "
+            "try again once they are merged"
+        )
         raise ProblemError(409, what, "changed_user") from None
     found = replace(found, words=asked.words())
     record = found.as_dict() | {"user": name, "text": str(found)}

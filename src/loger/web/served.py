@@ -83,7 +83,7 @@ class Served:
     def person(self, who: Who) -> Subject:
         """The user that a request is about, with the changes of events and of the request."""
         if (who.user is None) == (who.history is None):
-            raise ProblemError(422, "give either a user or a history")
+            raise ProblemError(422, "pass either a user or a history")
         if who.user is None:
             removed = set(who.remove)
             names = dict.fromkeys([*(who.history or []), *who.add])
@@ -199,7 +199,7 @@ class Served:
     ) -> Subject:
         """A new user who has some items, some of them with a strength."""
         if not self.takes_new_users:
-            what = "this model's encoder only knows the users that it was trained with"
+            what = "this model's encoder knows only the users it was trained with"
             raise ProblemError(409, what)
         strong = [strengths.get(v, self.graph.default_strength) for v in names]
         ranker, guest = self.model.ranker_.guest([self.item(v) for v in names], strong)

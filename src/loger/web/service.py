@@ -120,7 +120,7 @@ class Service:
                 failures = 0
             except Exception as error:  # it may be fixed by the next check
                 failures += 1
-                log.warning("can't load the new bundle, still serving the old one: %s", error)
+                log.warning("can't load the new bundle, so the old one stays in use: %s", error)
 
     def start(self) -> None:
         """Start to watch, if that is configured."""

@@ -46,11 +46,11 @@ def load(
     data set, by default that of the folder. ``Dataset.notes`` lists what was repaired or left out.
     """
     if not isinstance(path, str | PathLike):
-        frames = "a frame is read by loger.data.from_frames(interactions, triples)"
+        frames = "for data frames, use loger.data.from_frames(interactions, triples)"
         raise DataError(
             "load needs a path",
             value=type(path).__name__,
-            remedy=frames if is_frame(path) else "give the path of a folder or a table",
+            remedy=frames if is_frame(path) else "pass the path of a folder or a table",
         )
     check_not_forked("reading data")
     path = Path(path)
@@ -61,7 +61,7 @@ def load(
     if path.is_file():
         if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
             raise DataError(
-                "is a single file, but only a table of interactions can stand alone",
+                "of single files, loger can load only tables of interactions, and this isn't one",
                 path=path,
                 remedy="pass its folder",
             )
@@ -92,10 +92,10 @@ def _recognised(folder: Path) -> Format:
         return fitting[0]
     if fitting:
         raise DataError(
-            f"matches several formats: {', '.join(fitting)}",
+            f"the folder matches several formats: {', '.join(fitting)}",
             path=folder,
             value=files,
-            remedy=f"say which: load(…, format={fitting[0]!r})",
+            remedy=f"choose one: load(…, format={fitting[0]!r})",
         )
     looked = "".join(
         f"\n  {form}: {', '.join(' or '.join(names) for names in needs)}"
@@ -105,7 +105,7 @@ def _recognised(folder: Path) -> Format:
     raise DataError(
         f"no known format; looked for (.gz, .bz2, .xz too){looked}\n  found: {listing}",
         path=folder,
-        remedy="rename the files, or convert to interactions.csv and triples.csv",
+        remedy="rename the files, or convert them to interactions.csv and triples.csv",
     )
 
 

@@ -78,7 +78,7 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     where it identifies."""
     frame = table_files.read_table(path, separator="\t")
     if tuple(frame.columns[1:]) != columns:
-        what = f"should have the header {' '.join(columns)}"
+        what = f"the header should be {' '.join(columns)}"
         table_files.refuse_header(frame, what, path, "put the columns in this order")
     table_files.filled(frame, columns, path)
     key = columns[0]
@@ -86,7 +86,7 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     frame = table_files.number(frame, key, pl.Int64, path, below=len(frame), remedy=remedy)
     name = {"r_map": "name"}.get(path.name.split(".")[0], columns[-1])
     again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
-    what, remedy = f"{key} or {name} appears twice", "give each a row of its own"
+    what, remedy = f"{key} or {name} appears twice", "give each one its own row"
     table_files.refuse(again, what, path, key, name, remedy=remedy)
     return frame.sort(key)
 
@@ -97,7 +97,7 @@ def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
         path, ("user", "item", "rating", "time"), separator="\t", optional=1
     )
     for column, names, file in (("user", users, "user"), ("item", items, "product")):
-        remedy = f"ids are the new_id of {file}.txt"
+        remedy = f"use the IDs in column new_id of {file}.txt"
         frame = table_files.gathered(frame, column, names, path, remedy)
     frame = table_files.number(frame, "rating", pl.Float64, path)
     return seconds(frame, "time", path) if "time" in frame.columns else frame
@@ -109,16 +109,17 @@ def _read_graph(
     """The facts of kg_final, with items under their own names."""
     frame = table_files.read_table(path, separator="\t")
     if len(frame.columns) != 4:
-        what = "should have the columns entity_head, relation, entity_tail"
-        table_files.refuse_header(frame, what, path, "keep these three")
+        what = "the columns should be entity_head, relation, entity_tail"
+        table_files.refuse_header(frame, what, path, "use exactly these three")
     frame = frame.rename(dict(zip(frame.columns[1:], ("head", "relation", "tail"), strict=True)))
     names = pl.concat([items.rename("entity"), entities.slice(len(items))])
     for side in ("head", "tail"):
-        remedy = "ids are the eid of e_map.txt"
+        remedy = "use the IDs in column eid of e_map.txt"
         frame = table_files.number(frame, side, pl.Int64, path, below=len(entities), remedy=remedy)
         item = table_files.kind_if(pl.col(side) < len(items), f"{side}_type", "item", OTHER)
         frame = frame.with_columns(item, names.gather(frame[side]).alias(side))
-    return table_files.gathered(frame, "relation", relations, path, "ids are the id of r_map.txt")
+    remedy = "use the IDs in column id of r_map.txt"
+    return table_files.gathered(frame, "relation", relations, path, remedy)
 
 
 def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.DataFrame:
@@ -128,7 +129,10 @@ def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.
     missing = [c for c in need if c not in frame.columns]
     if missing:
         table_files.refuse_header(
-            frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}"
+            frame,
+            f"there is no column {missing[0]}",
+            path,
+            f"add it; loger needs {', '.join(need)}",
         )
     is_known = pl.col(key).is_in(known.implode())
     what = f"rows of {path.name} about unknown {key}s ignored"

@@ -70,11 +70,11 @@ def _read_list(path: Path | None) -> pl.Series | None:
     header = str(lines["text"][0]).split()
     if header[:2] != ["org_id", "remap_id"]:
         raise DataError(
-            "should begin with the header org_id remap_id",
+            "the first line should be the header org_id remap_id",
             path=path,
             line=int(lines["line"][0]),
             value=lines["text"][0][:80],
-            remedy="add the header; names come first, numbers second",
+            remedy="add the header, and put names first and numbers second",
         )
     # A name may contain blanks, so the columns after it are counted from the end.
     row = pl.col("text").str.extract_groups(
@@ -87,7 +87,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
     remedy, n = "number the names from 0 without gaps", len(rows)
     rows = table_files.number(rows, "id", pl.Int64, path, below=n, what="remap_id", remedy=remedy)
     again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
-    remedy = "give each name a number of its own"
+    remedy = "give each name its own number"
     table_files.refuse(again, "a name or number appears twice", path, "text", remedy=remedy)
     return rows.sort("id")["name"]
 
@@ -137,7 +137,7 @@ def _numbered(
 ) -> pl.DataFrame:
     """The frame with a column of numbers, within the list of names where there is one."""
     limit = 2**31 if names is None else len(names)
-    remedy = "ids are numbers from 0" + ("" if names is None else f" of {file}")
+    remedy = "write IDs as numbers from 0" + ("" if names is None else f", as in {file}")
     return table_files.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
 
 
@@ -146,9 +146,9 @@ def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
     last = int(used.max() or 0)  # type: ignore[arg-type]
     if last > 1_000 + 10 * used.n_unique():
         raise DataError(
-            f"{used.name} contains a number much larger than the {used.n_unique()} in use",
+            f"{used.name} uses only {used.n_unique()} different numbers, but one is much larger",
             path=path,
             value=last,
-            remedy="use numbers from 0 without gaps, or give names in a list file",
+            remedy="number from 0 without gaps, or add a list file with the names",
         )
     return pl.select(pl.format(prefix + "{}", pl.int_range(last + 1)).alias("name")).to_series()

@@ -48,7 +48,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     for tails in ("related_product", "brand", "category"):
         if path := table_files.find(folder, f"{tails}.txt"):
             names = _read_names(path)["text"]
-            what = f"names in {path.name} that are in no fact"
+            what = f"names in {path.name} that no fact uses"
             note_unused(names.filter(names != ""), facts, notes, what)
     unread = sorted(
         p.name for p in folder.glob("*_p_*.txt*") if p.name.split(".")[0] not in _RELATIONS
@@ -76,7 +76,7 @@ def _read_names(path: Path, *, unique: bool = False) -> pl.DataFrame:
     names = table_files.read_lines(path).with_columns(pl.col("text").str.strip_chars())
     bad = names.filter((pl.col("text") == "") | ~pl.col("text").is_first_distinct())
     if unique:
-        remedy = "give each line a name of its own; ids are line numbers"
+        remedy = "give each line its own name; IDs are line numbers"
         table_files.refuse(bad, "a name is blank or appears twice", path, "text", remedy=remedy)
     return names
 
@@ -98,10 +98,10 @@ def _read_relation(
     cells = table_files.gathered(cells, "value", names["text"], path, _points_into(kind))
     if int(cells["line"].max() or 0) > len(items):  # type: ignore[arg-type]
         raise DataError(
-            f"has more lines than product.txt has products ({len(items)})",
+            f"the file has more lines than product.txt has products ({len(items)})",
             path=path,
             line=len(items) + 1,
-            remedy="give each product one line",
+            remedy="write one line per product",
         )
     facts = cells.select(
         "line",
@@ -120,4 +120,4 @@ def _read_relation(
 
 
 def _points_into(file: str) -> str:
-    return f"ids are line numbers of {file}.txt, from 0"
+    return f"use line numbers of {file}.txt, counted from 0"

@@ -161,11 +161,11 @@ def _refuse_facts_in_columns(
         given = (("interactions", interactions), ("items", items), ("users", users))
         options = [f"--{n} {quote(str(f.path))}" for n, f in given if f is not None]
         out = f"-o {quote(interactions.path.parent.resolve().name + '.loger')}"
-        remedy = f"turn columns into facts: loger data build table {' '.join(options)} {out}"
+        remedy = f"to turn columns into facts, run loger data build table {' '.join(options)} {out}"
     raise DataError(
-        f"has columns that would be ignored ({', '.join(columns)}), and there are no triples",
+        f"columns would be ignored ({', '.join(columns)}), and there are no triples",
         path=path,
-        remedy=f"{remedy}; or leave the columns out",
+        remedy=f"{remedy}; or remove these columns",
     )
 
 
@@ -176,7 +176,7 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
         raise DataError(
             f"both {matches[0].name} and {matches[1].name} exist",
             path=folder,
-            remedy="keep one of them",
+            remedy="keep only one of them",
         )
     return matches[0] if matches else None
 
@@ -201,7 +201,7 @@ def read_interactions(source: Source, notes: list[Note]) -> pl.DataFrame:
     if "part" in frame.columns:
         part = pl.col("part").str.to_lowercase().replace_strict(PART_WORDS, default=None)
         bad = frame.filter(part.is_null())
-        what, remedy = "part should be train, validation or test", "write one of these"
+        what, remedy = "part should be train, validation or test", "use one of these"
         table_files.refuse(bad, what, path, "part", remedy=remedy)
         frame = frame.with_columns(part)
     return frame
@@ -278,7 +278,7 @@ def read_whole(
     path, frame = source
     if frame is not None:
         if not len(frame):
-            raise DataError("has no rows", path=path, remedy="leave it out, or add rows")
+            raise DataError("the table has no rows", path=path, remedy="add rows or leave it out")
         return frame
     if path.name.endswith(".parquet"):
         return table_files.read_parquet(path).drop("line_", strict=False)

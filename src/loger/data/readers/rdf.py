@@ -74,7 +74,9 @@ def _read_statements(path: Path) -> pl.DataFrame:
     try:
         import pyoxigraph as ox
     except ImportError:
-        raise LogerError("RDF needs pyoxigraph; pip install '.[rdf]' in the clone") from None
+        raise LogerError(
+            "reading RDF needs pyoxigraph; run pip install '.[rdf]' in the clone"
+        ) from None
     turtle = ".ttl" in path.suffixes
     form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
     text = table_files.read_text(path)
@@ -86,11 +88,11 @@ def _read_statements(path: Path) -> pl.DataFrame:
     except SyntaxError as error:
         line = error.lineno
         raise DataError(
-            f"is not valid {'Turtle' if turtle else 'N-Triples'} ({error.msg})",
+            f"this isn't valid {'Turtle' if turtle else 'N-Triples'} ({error.msg})",
             path=path,
             line=line,
             value=text.split("\n")[line - 1][:80] if line else None,
-            remedy="correct the statement",
+            remedy="fix the statement",
         ) from None
     schema = {"head": pl.String, "relation": pl.String, "tail": pl.String, "literal": pl.Boolean}
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -157,7 +159,7 @@ def _check_links(path: Path, kind: str, links: pl.DataFrame) -> None:
                 f"the {whose} {again[column][0]!r} is linked twice",
                 path=path,
                 value=both,
-                remedy="link each item to one resource of its own, in links.csv",
+                remedy="in links.csv, link each item to its own resource",
             )
 
 
@@ -183,7 +185,7 @@ def _with_types(facts: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """Facts whose entities have the type that rdf:type gives them; those of users and items
     stay facts, about classes."""
     spent = facts.filter(pl.col("is_type") & (pl.col("head_type") == OTHER))
-    what = "rdf:type statements taken as the type of an entity"
+    what = "rdf:type statements used as entity types"
     table_files.note(notes, what, spent, "head")
     facts = facts.filter(~(pl.col("is_type") & (pl.col("head_type") == OTHER)))
     facts = facts.with_columns(

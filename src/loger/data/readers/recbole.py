@@ -87,7 +87,7 @@ def _stem(folder: Path) -> str:
         return folder.resolve().name
     if len(stems) != 1:
         raise DataError(
-            "should contain the .inter files of one data set",
+            "the folder should contain the .inter files of only one data set",
             path=folder,
             value=sorted(stems),
             remedy="keep one data set per folder",
@@ -101,7 +101,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
     }
     whole = table_files.find(folder, f"{stem}.inter")
     redundant = [whole.name] if whole and split else []
-    table_files.note(notes, "files ignored because the split files say the same", redundant)
+    table_files.note(notes, "files ignored because the split files replace them", redundant)
     frames = []
     for path in split or [table_files.need(folder, f"{stem}.inter")]:
         frame, types = _read_atomic(path)
@@ -123,7 +123,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         frames.append(frame)
         if frame.columns != frames[0].columns:
             raise _wrong_columns(
-                "has different columns from the first split file",
+                "the columns differ from those of the first split file",
                 path,
                 types,
                 "give all split files the same header",
@@ -137,11 +137,11 @@ def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
         return "user_id", "item_id"
     if len(tokens) < 2:
         raise DataError(
-            "needs a user column and an item column, both of type token",
+            "the header needs a user column and an item column, both of type token",
             path=path,
             line=1,
             value=tokens,
-            remedy="write user_id:token and item_id:token into the header",
+            remedy="add user_id:token and item_id:token to the header",
         )
     return tokens[0], tokens[1]
 
@@ -153,7 +153,7 @@ def _read_links(path: Path) -> pl.DataFrame:
     table_files.filled(frame, ["item", "entity"], path)
     for column in ("item", "entity"):
         again = frame.filter(~pl.col(column).is_first_distinct())
-        remedy = "link each item to one entity of its own"
+        remedy = "link each item to its own entity"
         table_files.refuse(again, f"the {column} is linked twice", path, column, remedy=remedy)
     return frame.drop("line")
 
@@ -163,7 +163,10 @@ def _read_graph(path: Path, links: pl.DataFrame) -> pl.DataFrame:
     frame, types = _read_atomic(path)
     if len(types) != 3:
         raise _wrong_columns(
-            "should have the columns head_id, relation_id, tail_id", path, types, "keep these three"
+            "the columns should be head_id, relation_id, tail_id",
+            path,
+            types,
+            "use exactly these three",
         )
     columns = ("head", "relation", "tail")
     frame = frame.rename(dict(zip(types, columns, strict=True)))
@@ -226,7 +229,7 @@ def write(dataset: Dataset, folder: Path | str) -> dict[str, int]:
     """Write the files; rows of each, and under ``left out`` facts that have no place in them."""
     folder, name = Path(folder), dataset.name
     if folder.is_dir() and any(folder.iterdir()):
-        raise DataError("is not empty", path=folder, remedy="choose a new folder")
+        raise DataError("the folder is not empty", path=folder, remedy="choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     facts = dataset.facts
     known = facts.sources < 0

@@ -72,7 +72,8 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
         for k, column in enumerate(("user", "item"))
     ]
     short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
-    what, remedy = "should be user,item,aspect:opinion:polarity,…", "complete the line or remove it"
+    what = "each line should be user,item,aspect:opinion:polarity,…"
+    remedy = "complete the line or remove it"
     table_files.refuse(short, what, path, "user", remedy=remedy)
     pairs = heads[0].join(heads[1], on="line", maintain_order="left")
     rows = interactions.select("user", "item").with_row_index("source")
@@ -91,7 +92,7 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
     bad = mentions.filter(polarity.is_null())
     what = "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1"
-    remedy = "correct the mention or remove it"
+    remedy = "fix the mention or remove it"
     table_files.refuse(bad, what, path, "value", remedy=remedy)
     sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
     return mentions.with_columns((aspect + "|" + opinion + "|" + sign).alias("feature"))

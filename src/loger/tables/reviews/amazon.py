@@ -67,7 +67,7 @@ class AmazonConfig:
             if isinstance(value, int) and value < 1:
                 raise LogerError(f"{setting.name} must be at least 1, got {value!r}")
         if not 0 < self.hub_share <= 1:
-            raise LogerError(f"hub_share must be in (0, 1], got {self.hub_share!r}")
+            raise LogerError(f"hub_share must be above 0 and at most 1, got {self.hub_share!r}")
 
 
 def build(
@@ -153,14 +153,14 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
         note(notes, f"reviews with fewer than {config.min_rating:g} stars left out", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= config.min_rating)
     stay = in_core(interactions, config.user_core, config.item_core)
-    limits = f"{config.user_core} items a user, {config.item_core} users an item"
+    limits = f"{config.user_core} items per user, {config.item_core} users per item"
     gone = interactions.filter(~stay)
     note(notes, f"reviews outside the core ({limits}) left out", gone, *PAIR)
     interactions = interactions.filter(stay)
     if not len(interactions):
         raise DataError(
-            f"no reviews are left: no user has at least {config.user_core} items while those "
-            f"items have at least {config.item_core} users",
+            f"no reviews are left: no group of them has at least {config.user_core} items per user "
+            f"and {config.item_core} users per item",
             path=review_parts.path,
             remedy="lower these limits: --set user_core=2 --set item_core=2",
         )
@@ -172,9 +172,9 @@ def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl
     parted = read_interactions(Source(path), notes)
     if "part" not in parted.columns:
         raise DataError(
-            "has no column part",
+            "there is no column part",
             path=path,
-            remedy="give user,item,part with train, validation, test",
+            remedy="use the columns user, item and part (train, validation or test)",
         )
     parted = parted.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
     joined = interactions.join(parted, on=["user", "item"], how="left", maintain_order="left")

@@ -229,7 +229,7 @@ _MAGIC: tuple[tuple[bytes, Any], ...] = (
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 MAX_LINE = 64_000_000  # bytes; longer is no line of text
 _EXAMPLE = 80  # characters of a broken line that are shown
-ENDS_EARLY = "the compressed file ends early or is damaged; what comes before was read"
+ENDS_EARLY = "the compressed file ends early or is damaged; everything before that was read"
 
 
 class Block(NamedTuple):

@@ -149,8 +149,8 @@ def _worked(
         )
     except BrokenProcessPool:
         raise LogerError(
-            "a worker process died, perhaps for lack of memory; run the command again, with fewer "
-            'workers, and it resumes (a script needs `if __name__ == "__main__":`)'
+            "a worker process died, perhaps for lack of memory; to resume, run the command again "
+            'with fewer workers (a script needs `if __name__ == "__main__":`)'
         ) from None
 
 
@@ -319,7 +319,7 @@ def _refuse(path: Path, tally: Tally) -> None:
             path=path,
             line=line,
             value=value,
-            remedy="fix the line, or build without strict=true",
+            remedy="fix the line or build without strict=true",
         )
 
 
@@ -328,7 +328,7 @@ def _nothing(parts: Parts, kind: Kind) -> DataError:
         f"{n:,} × {k}, first line {at}" for k, (n, at, _) in parts.tally.kinds.items()
     )
     return DataError(
-        f"none of its {parts.lines:,} lines is one of the {kind} in the layout of 2018 or 2023"
+        f"none of the {parts.lines:,} lines matches the 2018 or 2023 layout of {kind}"
         + (f" ({found})" if found else ""),
         path=parts.path,
         remedy="check that --reviews and --meta aren't swapped and that the files are complete",

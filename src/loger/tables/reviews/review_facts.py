@@ -107,7 +107,9 @@ def _spoken(
 def _common(counts: pl.DataFrame, least: int, what: str, notes: list[Note]) -> pl.DataFrame:
     rare = counts.filter(pl.col("len") < least)
     if len(rare):
-        kinds = f"{what} of {len(rare):,} kinds that occur in fewer than {least} reviews left out"
+        kinds = (
+            f"{what} left out because fewer than {least} reviews have them ({len(rare):,} kinds)"
+        )
         notes.append(Note(kinds, int(rare["len"].sum()), min(rare["value"]).replace("\t", " ")))
     return counts.filter(pl.col("len") >= least).select("value")
 
@@ -136,8 +138,8 @@ def _capped(
         counts = pairs.group_by("value").agg(pl.col("end").n_unique())
         limit = config.hub_share * names.n_unique()
         hubs = counts.filter(pl.col("end") > limit).sort("value")
-        share = f"more than {config.hub_share:.0%} of the {side}s have"
-        note(notes, f"{what} that {share} left out", hubs["value"].str.replace("\t", " "))
+        share = f"more than {config.hub_share:.0%} of the {side}s have them"
+        note(notes, f"{what} left out because {share}", hubs["value"].str.replace("\t", " "))
         spoken = spoken.join(hubs, on="value", how="anti", maintain_order="left")
     return spoken
 
@@ -200,9 +202,9 @@ def _products(product_parts: Parts, items: pl.Series, notes: list[Note]) -> pl.D
     products = pl.concat(kept)
     first = pl.col("item").is_first_distinct()
     again = products.filter(~first)
-    note(notes, "products listed twice in the catalogue, the first kept", again, "item")
+    note(notes, "products listed twice in the catalogue, keeping the first", again, "item")
     missing = wanted.join(products, on="item", how="anti")["item"].sort()
-    note(notes, "items that the catalogue does not have", missing)
+    note(notes, "items missing from the catalogue", missing)
     return products.filter(first)
 
 
