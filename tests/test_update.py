@@ -539,7 +539,7 @@ def test_what_cannot_be_taken_in_is_told_before_anything_is_done(model, wrong, s
 def test_a_relation_that_the_fit_makes_takes_no_facts(model, parts):
     made = derive(parts, DerivedConfig())
     knows = model.with_ranker(replace(model.ranker_, graph=made))
-    with pytest.raises(LogerError, match="'followed_by' comes from interactions"):
+    with pytest.raises(LogerError, match="'followed_by' is derived from interactions"):
         knows.update(facts=[("a", "followed_by", "b")])
 
 
@@ -610,7 +610,7 @@ def test_refitting_is_due_when_much_is_new_or_the_model_foresees_less(model):
     assert "no rule uses awarded" in model.update(facts=[("x", "awarded", "y")]).refit_due()[0]
     log = tuple(Update(ndcg=0.01, ndcg_users=30) for _ in range(2))
     assert due(Updates(Learned({}, 1), 100, log), 0.02)[0].startswith(
-        "NDCG@10 of what came is 0.01"
+        "NDCG@10 on the new interactions is 0.01"
     )
     assert due(Updates(Learned({}, 1), 100, log), 0.011) == []
     assert due(Updates(Learned({}, 1), 100, log[:1]), 0.02) == []

@@ -148,7 +148,7 @@ def test_the_best_tails_are_those_of_highest_product_that_were_not_met(parts):
 def test_settings_that_make_no_sense_are_refused_and_so_is_a_graph_without_patterns(parts):
     with pytest.raises(LogerError, match="at least 1"):
         CAFE(beam=0)
-    with pytest.raises(LogerError, match="none were mined"):
+    with pytest.raises(LogerError, match="found no patterns"):
         CAFE(**SMALL | {"rules": MiningConfig(min_support=10**9, min_rules=0)}).fit(parts)
 
 

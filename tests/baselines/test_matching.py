@@ -52,5 +52,5 @@ def test_weights_above_one_or_too_few_are_refused():
     from test_paths import shop
 
     for logs in (np.zeros(3, np.float32), np.ones(len(shop().tails), np.float32)):
-        with pytest.raises(LogerError, match="logarithms of weights"):
+        with pytest.raises(LogerError, match="log weights"):
             PathMatcher(shop(), logs)

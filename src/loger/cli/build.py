@@ -260,7 +260,7 @@ def proposed(
     proposal = replace(proposal, vectors=vectors, unknown_items=unknown)
     if out.is_file() and out.read_text(encoding="utf-8") != proposal.toml(out):
         raise DataError(
-            "differs from the mapping that loger would write now, perhaps because you edited it",
+            "isn't the mapping that loger would write now, perhaps because you edited it",
             path=out,
             remedy=f"to keep it, build with --mapping {quote(str(out))}; to start over, delete it",
         )

@@ -204,7 +204,9 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     default=["full"],
     help="Rank all items, or each held-out item among 100 others; repeatable.",
 )
-@options.settings("Fix a method's setting; that method is then not tuned", "METHOD.NAME=VALUE")
+@options.settings(
+    "Set one of a method's settings; that method is then not tuned", "METHOD.NAME=VALUE"
+)
 @click.option(
     "--tune/--no-tune",
     default=None,

@@ -428,7 +428,7 @@ def _resolved(
             if not options:
                 ends = _ends_of_new(graph, row, named)
                 if name not in new and len(new) >= room:
-                    raise LogerError("the model has no room for more new relations; fit it again")
+                    raise LogerError("the model can't store more new relations; fit it again")
                 options = [new.setdefault(name, Relation(name, *ends))]
                 _check_agrees(options[0], ends, row)
             relation = _relation_of(row, options, graph)

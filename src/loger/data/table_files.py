@@ -165,7 +165,7 @@ def read_text(path: Path) -> str:
             path=path,
             line=line,
             value=raw[max(0, error.start - 10) : error.start + 10],
-            remedy='save the file as UTF-8 (in Excel "CSV UTF-8"), or '
+            remedy='save the file as UTF-8 (in Excel "CSV UTF-8"), or run '
             f"iconv -f windows-1252 -t utf-8 {path.name}",
         ) from None
     if "\0" in text:
@@ -302,8 +302,8 @@ def _check_width(
     least, most, n = len(columns) - optional, len(columns), len(rows["cells"][0])
     if not least <= n <= most:
         raise DataError(
-            f"there must be {most if least == most else f'{least} to {most}'} columns "
-            f"({', '.join(columns)}) separated by {separator!r}, but there are {n}",
+            f"rows must have {most if least == most else f'{least} to {most}'} columns "
+            f"({', '.join(columns)}) separated by {separator!r}, but this one has {n}",
             path=path,
             line=int(rows["line"][0]),
             value=rows["text"][0][:80],
@@ -429,7 +429,7 @@ def number(
     *,
     what: str | None = None,
     below: int | None = None,
-    remedy: str = "write it as a number or take the row out",
+    remedy: str = "write it as a number or remove the row",
 ) -> pl.DataFrame:
     """The frame with one column turned into finite numbers; the first bad one is an error.
 

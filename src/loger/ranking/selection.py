@@ -189,7 +189,7 @@ class _Masks(Mapping[str, Mask]):
 def _limit(graph: KnowledgeGraph, name: str, most: object) -> Limit:
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
         raise LogerError(
-            f"limits in at_most must be whole numbers of at least 1, got {name!r}: {most!r}"
+            f"each limit in at_most must be a whole number of at least 1, got {name!r}: {most!r}"
         )
     return Limit(name, tuple(fact_relations(graph, name)), int(most))
 

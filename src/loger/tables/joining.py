@@ -192,7 +192,7 @@ def _mismatch(
     )  # fmt: skip
     here, there = _alike(cells(interactions[pair.column]), cells(table[pair.id]))
     return DataError(
-        f"only {pair.share:.0%} of the IDs in {ours} are also in {theirs}; "
+        f"{pair.share:.0%} of the IDs in {ours} are also in {theirs}; "
         f"compare {here!r} with {there!r}",
         path=path,
         remedy=f"write the IDs the same way in both, or name the column: --set {what}_column=NAME, "

@@ -61,7 +61,7 @@ def load(
     if path.is_file():
         if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
             raise DataError(
-                "of single files, loger can load only tables of interactions, and this isn't one",
+                "only a table of interactions can be loaded as a single file",
                 path=path,
                 remedy="pass its folder",
             )

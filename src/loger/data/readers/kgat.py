@@ -146,7 +146,7 @@ def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
     last = int(used.max() or 0)  # type: ignore[arg-type]
     if last > 1_000 + 10 * used.n_unique():
         raise DataError(
-            f"{used.name} uses only {used.n_unique()} different numbers, but one is much larger",
+            f"{used.name} has only {used.n_unique()} different numbers, but one is far too large",
             path=path,
             value=last,
             remedy="number from 0 without gaps, or add a list file with the names",

@@ -88,7 +88,7 @@ def _read_statements(path: Path) -> pl.DataFrame:
     except SyntaxError as error:
         line = error.lineno
         raise DataError(
-            f"this isn't valid {'Turtle' if turtle else 'N-Triples'} ({error.msg})",
+            f"not valid {'Turtle' if turtle else 'N-Triples'} ({error.msg})",
             path=path,
             line=line,
             value=text.split("\n")[line - 1][:80] if line else None,
