@@ -27,13 +27,14 @@ def recounted(before: KnowledgeGraph, moved: Renumbered) -> KnowledgeGraph:
     old, new = _changed(before, moved)
     was = _histories(before, old, moved.entities[before.n_users :], graph)
     now = _histories(graph, new, np.arange(graph.n_users, graph.n_entities), graph)
-    items = np.union1d(was.items, now.items).astype(np.int64)
-    items = items[items < moved.learned.types.get("item", 0)]
+    items = np.union1d(was.items, now.items)
+    items = items[items < moved.learned.types.get("item", 0)].astype(np.int64)
     support = graph.support.copy()
     for place, relation in enumerate(graph.relations):
-        if relation.derived and relation.window is None:  # with one, the order of ties would count
+        if relation.derived and relation.window is None:  # an order of ties isn't known here
             heads, tails, places = _facts(graph, place, items, moved)
-            more = _people(graph, heads, tails, now) - _people(graph, heads, tails, was)
+            more = _people(graph, heads, tails, now, relation.window)
+            more -= _people(graph, heads, tails, was, relation.window)
             of = np.flatnonzero(more)
             back = np.full_like(of, graph.inverse(place))
             support[places[of]] += more[of]
@@ -42,11 +43,12 @@ def recounted(before: KnowledgeGraph, moved: Renumbered) -> KnowledgeGraph:
 
 
 class _Histories(NamedTuple):
-    """Interactions by user. Items are numbered from 0 as they are after the change; those that are
-    gone have the number after the last."""
+    """Interactions, each user's in order. Items are numbered from 0 as they are after the change;
+    those that are gone have the number after the last."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
+    times: Ids
 
 
 def _changed(before: KnowledgeGraph, moved: Renumbered) -> tuple[Bools, Bools]:
@@ -80,7 +82,10 @@ def _histories(
     edges, users = edges[mine], users[mine]
     items = number[graph.tails[edges] - graph.n_users]
     items = np.where(items < 0, after.n_items, items - after.n_users)
-    return _Histories(users.astype(np.int32), items.astype(np.int32))
+    times = np.zeros(len(edges), np.int64) if graph.times is None else graph.times[edges]
+    order = np.lexsort((times, users))
+    users, items = users.astype(np.int32), items.astype(np.int32)
+    return _Histories(users[order], items[order], times[order])
 
 
 def _facts(
@@ -98,12 +103,16 @@ def _facts(
     return heads[owners[old]], tails[old], places[old]
 
 
-def _people(graph: KnowledgeGraph, heads: Ids, tails: Ids, histories: _Histories) -> Ids:
-    """How many of some users have both items of each fact; counted as ``loger.learning.derived``
-    does."""
+def _people(
+    graph: KnowledgeGraph, heads: Ids, tails: Ids, histories: _Histories, window: int | None
+) -> Ids:
+    """How many of some users are behind each fact: have both items or, if there is a window, the
+    second with the first or soon after it; counted as ``loger.learning.derived`` does."""
     sizes = np.bincount(heads - graph.n_users, minlength=graph.n_items + 1)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     followers = (tails - graph.n_users).astype(np.int32)
-    moment = np.zeros(len(histories.users), dtype=np.int64)  # one for all, so order doesn't count
-    found: Ids = people_behind(starts, followers, *histories, moment, 0)
+    users, items, times = histories
+    if window is None:  # without an order, all is of one moment
+        times = np.zeros_like(times)
+    found: Ids = people_behind(starts, followers, users, items, times, window or 0)
     return found
