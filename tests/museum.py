@@ -130,14 +130,12 @@ class Tables:
         return sum(one in has and other in has for has in self.visited.values())
 
     def after(self, one: str, other: str, window: int) -> int:
-        """How many have the other at the same time, or at most so many places later, by time, then
-        by row."""
+        """How many have the other at the same time or later, with fewer than so many visits at
+        times in between."""
         n = 0
         for has in self.visited.values():
-            if one in has and other in has:
-                order = list(has)
-                soon = 0 < order.index(other) - order.index(one) <= window
-                n += soon or has[one] == has[other]
+            if one in has and other in has and has[one] <= has[other]:
+                n += sum(has[one] < time < has[other] for time in has.values()) < window
         return n
 
     def like(self, member: str, item: str) -> int:

@@ -75,11 +75,12 @@ def brute_sequence(parts, config):
     n = parts.dataset.n_items
     counts, people = np.zeros((n, n)), {}
     for p in range(len(users)):
-        for q in range(len(users)):
-            soon = 0 < q - p <= config.window
-            if users[q] == users[p] and soon:
+        mine = np.flatnonzero(users == users[p])
+        for q in mine:
+            if 0 < q - p <= config.window:
                 counts[items[p], items[q]] += (q - p) ** -config.distance
-            if users[q] == users[p] and (soon or times[q] == times[p]):  # "with it or …"
+            between = np.sum((times[p] < times[mine]) & (times[mine] < times[q]))
+            if times[p] <= times[q] and between < config.window:  # "with it or …"
                 people.setdefault((items[p], items[q]), set()).add(users[p])
     out, into = counts.sum(axis=1), counts.sum(axis=0)
     below = (out[:, None] + config.shrink) * np.where(into > 0, into, 1)[None] ** config.popularity
@@ -112,7 +113,9 @@ def test_who_took_both_at_one_time_took_each_with_the_other():
                 users[p]
                 for p, q in product(range(60), repeat=2)
                 if p != q and users[p] == users[q] and (items[p], items[q]) == (i, j)
-                and (times[p] == times[q] or 0 < q - p <= window)
+                and times[p] <= times[q]
+                and sum(users[p] == u and times[p] < t < times[q]
+                        for u, t in zip(users, times, strict=True)) < window
             }  # fmt: skip
             assert i == j or found[i, j] == len(who)
 

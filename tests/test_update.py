@@ -138,8 +138,6 @@ def from_scratch(model, changes) -> KnowledgeGraph:
             people, first = behind(built, relation.window), built.n_users
             ends = np.array(items)
             counts = [people[i + first, j + first] for i, j in items]
-            if relation.window is not None:  # stay those of the fit
-                counts = [graph.people(h, k, t) for h, t in rows]
             about = np.array(weights), np.array(counts)
             more.append(Derived(relation, ends[:, 0], ends[:, 1], *about))
     return built.with_derived(more)
@@ -208,7 +206,7 @@ def assert_counted(later):
     directions; what is expected of new items has nobody."""
     graph, known = later.graph_, later.updates_.learned.types["item"]
     for place, relation in enumerate(graph.relations):
-        if not relation.derived or relation.window is not None:
+        if not relation.derived:
             continue
         counts, back = behind(graph, relation.window), graph.inverse(place)
         for head in range(graph.n_users, graph.n_users + graph.n_items):

@@ -146,10 +146,11 @@ def _followers(first, stop, n, starts, where, stops, items, near):  # type: igno
 
 @kernel
 def people_behind(starts, followers, users, items, times, window):  # type: ignore[no-untyped-def]
-    """For each entry (i, j) how many users have i and, at the same time or at most ``window``
-    places later, j.
+    """For each entry (i, j) how many users have i and, at the same time or later, j, with less than
+    ``window`` other interactions at times between the two.
 
-    ``users``, ``items`` and ``times`` are interactions, each user's in order.
+    ``users``, ``items`` and ``times`` are interactions, each user's by time; the order of those at
+    the same time doesn't matter, so that anyone can count this again.
     """
     n = len(starts) - 1
     where = np.argsort(items, kind="mergesort")  # each item's places in all histories
@@ -164,9 +165,12 @@ def people_behind(starts, followers, users, items, times, window):  # type: igno
             q = p
             while q > 0 and users[q - 1] == users[p] and times[q - 1] == times[p]:
                 q -= 1
+            after = len(users)  # the first place of a later time
             while q < len(users) and users[q] == users[p]:
-                if q > p + window and times[q] != times[p]:
-                    break
+                if times[q] != times[p] and times[q] != times[q - 1]:
+                    after = min(after, q)
+                    if q >= after + window:
+                        break
                 e = entry[items[q]]
                 if e >= 0 and last[e] != users[p]:
                     last[e] = users[p]

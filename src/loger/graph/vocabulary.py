@@ -40,8 +40,8 @@ class Relation:
     """How fast the user's interactions fade for rules with this second relation, instead of the
     walk's recency: (1 + later interactions)^-recency."""
     window: int | None = None
-    """The most places that the two interactions behind a derived fact are apart in a history; None
-    if there is no limit."""
+    """The most places that the two interactions behind a derived fact are apart in a history, not
+    counting others at the same times; None if there is no limit."""
 
     @property
     def negative(self) -> bool:

@@ -176,7 +176,8 @@ def derived_rules(graph: KnowledgeGraph) -> RuleSet:
 
 
 def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> Derived:
-    """S of ``SequenceRules``, and how many users have i, and j with it or up to W places later."""
+    """S of ``SequenceRules``, and how many users have i, and j with it or up to W places later,
+    where interactions at the same time are in any order."""
     model = _sequence(config).fit(split, progress=progress)
     counts = model.counts_.copy()
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

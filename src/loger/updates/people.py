@@ -31,7 +31,7 @@ def recounted(before: KnowledgeGraph, moved: Renumbered) -> KnowledgeGraph:
     items = items[items < moved.learned.types.get("item", 0)].astype(np.int64)
     support = graph.support.copy()
     for place, relation in enumerate(graph.relations):
-        if relation.derived and relation.window is None:  # an order of ties isn't known here
+        if relation.derived:
             heads, tails, places = _facts(graph, place, items, moved)
             more = _people(graph, heads, tails, now, relation.window)
             more -= _people(graph, heads, tails, was, relation.window)
