@@ -33,7 +33,8 @@ def start(rng):
         relation = Relation(f"derived_{window}", "item", "item", True, None, window)
         counts = behind(graph, window)
         n = np.array([counts[i + first, j + first] for i, j in pairs])
-        more.append(Derived(relation, *np.array(pairs).T, np.ones(len(pairs)), n))
+        heads, tails = np.array(pairs).T
+        more.append(Derived(relation, heads, tails, np.ones(len(pairs)), n))
     return graph.with_derived(more), Learned.all_of(graph)
 
 

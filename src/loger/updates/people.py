@@ -27,8 +27,8 @@ def recounted(before: KnowledgeGraph, moved: Renumbered) -> KnowledgeGraph:
     old, new = _changed(before, moved)
     was = _histories(before, old, moved.entities[before.n_users :], graph)
     now = _histories(graph, new, np.arange(graph.n_users, graph.n_entities), graph)
-    items = np.union1d(was.items, now.items)
-    items = items[items < moved.learned.types.get("item", 0)].astype(np.int64)
+    items = np.union1d(was.items, now.items).astype(np.int64)
+    items = items[items < moved.learned.types.get("item", 0)]
     support = graph.support.copy()
     for place, relation in enumerate(graph.relations):
         if relation.derived:
@@ -84,8 +84,7 @@ def _histories(
     items = np.where(items < 0, after.n_items, items - after.n_users)
     times = np.zeros(len(edges), np.int64) if graph.times is None else graph.times[edges]
     order = np.lexsort((times, users))
-    users, items = users.astype(np.int32), items.astype(np.int32)
-    return _Histories(users[order], items[order], times[order])
+    return _Histories(users[order], items[order].astype(np.int32), times[order])
 
 
 def _facts(
