@@ -229,7 +229,7 @@ def test_without_rows_or_columns_lists_are_empty():
 def test_an_update_of_rows_that_do_not_exist_is_refused():
     table = RowAdam(torch.zeros(3, 2))
     for rows, owners in (([3], [0]), ([-1], [0]), ([0], [1])):
-        with pytest.raises(LogerError, match="doesn't have"):
+        with pytest.raises(LogerError, match="rows that are missing"):
             table.update(torch.tensor(rows), torch.ones(1, 2), 0.1, torch.tensor(owners))
     table.update(torch.tensor([], dtype=torch.int64), torch.ones(0, 2), 0.1)
 

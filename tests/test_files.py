@@ -322,6 +322,8 @@ def test_a_folder_that_is_a_mount_point_is_refused_before_any_work(tmp_path, mon
     monkeypatch.setattr(Path, "is_mount", lambda self: self.name == "volume")
     (tmp_path / "volume").mkdir()
     kind = Kind("x", "folder of x", 1, "make it again")
-    with pytest.raises(DataError, match="is a mount point, which can't be replaced in one step; g"):
+    with pytest.raises(
+        DataError, match="is a mount point, which can't be replaced in one step; choose a fo"
+    ):
         files.check_target(tmp_path / "volume", kind, replace=True)
     files.check_target(tmp_path / "volume" / "inside", kind, replace=True)

@@ -92,7 +92,7 @@ def test_another_export_into_the_same_folder_is_refused(model, tmp_path):
     other = LOGER(model.config, engine=LocalEngine(1))
     vars(other).update(vars(model))
     other.ranker_ = model.ranker_.with_weights(model.weights_ * 2)
-    with pytest.raises(DataError, match="another model"):
+    with pytest.raises(DataError, match="with other values of model"):
         export.export_lists(other, model.users, folder, 3)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
@@ -107,7 +107,7 @@ def test_filters_hold_and_belong_to_the_plan(model, tmp_path):
     export.export_lists(model, model.users, tmp_path / "lists", 3, **wanted)
     whole = model.recommend(k=3, explain=True, exclude=set(banned), diversity=0.2)
     assert pl.read_parquet(tmp_path / "lists" / "part-*.parquet").equals(whole)
-    with pytest.raises(DataError, match="another filter and variety"):
+    with pytest.raises(DataError, match="with other values of filter and variety"):
         export.export_lists(model, model.users, tmp_path / "lists", 3, explain=True)
 
 

@@ -41,7 +41,7 @@ def test_tails_point_into_their_own_files_and_shared_names_are_items(write, fact
 def test_everything_left_out_is_noted(write, notes_of):
     assert notes_of(load(write(FILES))) == {
         "facts about a brand without a name left out": 1,  # P1, whose brand is a blank line
-        "names in related_product.txt.gz that are in no fact": 1,  # X8
+        "names in related_product.txt.gz that no fact uses": 1,  # X8
         "relations that link different types, split by type": 1,
         "facts that link an entity to itself left out": 1,  # P2 also_bought P2
         "repeated facts counted once": 1,  # P0 also_viewed P1

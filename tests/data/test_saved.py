@@ -65,7 +65,7 @@ def test_saving_again_replaces_what_was_there(made, folder):
 @pytest.mark.parametrize("file", FILES[:-1])
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
-    with pytest.raises(DataError, match=rf"{file}: missing from the saved data set; read the orig"):
+    with pytest.raises(DataError, match=rf"{file}: missing from the saved data set; load the orig"):
         load(folder)
 
 

@@ -435,7 +435,7 @@ def test_a_split_says_how_it_was_made_and_why() -> None:
     timed = pairs.with_columns(time=pl.Series([1, 2, 3]))
     given = pairs.with_columns(part=pl.Series(["train", "test", "train"]))
     assert split(from_frames(pairs)).why.startswith(
-        "at random, because there are no times: any 20%"
+        "at random, because the data have no times: any 20%"
     )
     assert split(from_frames(timed)).why.startswith(
         "by time, because the data have times: latest 20%"
@@ -448,4 +448,4 @@ def test_a_split_says_how_it_was_made_and_why() -> None:
     torn = "; 50% of the test items have the same time as one that isn't held out"
     assert split(from_frames(order)).why.endswith(torn)
     assert "moment" not in split(from_frames(timed)).why
-    assert split(from_frames(timed), "random").refit().why.startswith("at random, as told")
+    assert split(from_frames(timed), "random").refit().why.startswith("at random, as requested")

@@ -240,7 +240,7 @@ def test_what_is_new_is_what_its_direction_lets_one_expect():
 
 def test_a_state_that_does_not_fit_is_refused():
     model = random_sequence(10)
-    with pytest.raises(LogerError, match="biases differs"):
+    with pytest.raises(LogerError, match="biases is missing or has the wrong shape"):
         Sequence(model.config).load_state(10, {**model.state(), "biases": model.biases_[:5]})
 
 

@@ -77,5 +77,5 @@ def test_fewer_users_are_drawn_by_the_seed_and_give_the_same_choice_again():
 def test_without_validation_or_values_there_is_nothing_to_choose_by():
     with pytest.raises(LogerError, match="validation"):
         search(Hill, GRID, PARTS.refit())
-    with pytest.raises(LogerError, match="empty"):
+    with pytest.raises(LogerError, match="has no values"):
         search(Hill, {"x": ()}, PARTS)

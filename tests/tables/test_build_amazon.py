@@ -395,7 +395,7 @@ def test_features_and_styles_that_are_rare_or_that_most_have_are_left_out_and_to
     assert features == {"strap|weak|-1"}
     told = notes_of(dataset)
     assert told["mentions left out because fewer than 2 reviews have them (1 kinds)"] == 1
-    assert told["features that more than 50% of the users have left out"] == 1
+    assert told["features left out because more than 50% of the users have them"] == 1
 
 
 def test_categories_that_all_items_share_are_left_out(made: Any, facts_of: Names) -> None:
@@ -451,7 +451,9 @@ def test_repeated_reviews_and_products_count_once_and_are_told(made: Any, notes_
     assert "First" in dataset.vocabulary.names
     assert "Second" not in dataset.vocabulary.names
     told = notes_of(dataset)
-    assert told["repeated interactions of the same user and item merged, with the latest time"] == 2
+    assert (
+        told["repeated interactions of the same user and item merged, keeping the latest time"] == 2
+    )
     assert told["products listed twice in the catalogue, keeping the first"] == 1
 
 

@@ -135,7 +135,7 @@ def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
 
 def test_a_column_that_is_given_is_taken_though_few_of_its_ids_are_known() -> None:
     few = tracks()[:10]
-    with pytest.raises(DataError, match=r"are in items\.track_id"):
+    with pytest.raises(DataError, match=r"are also in items\.track_id"):
         from_tables(plays(), few)
     assert mapped(plays(), few, item="track_id").items.id == "track_id"
 
@@ -376,7 +376,7 @@ def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
     notes = {note.what: note for note in from_tables(plays, items=books).notes}
     (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
     assert (zeros.count, zeros.example) == (2, "007")
-    assert any(what.startswith("items shown by their ids") for what in notes)
+    assert any(what.startswith("items shown by their IDs") for what in notes)
 
 
 def test_ratings_in_words_and_stars_are_ratings() -> None:
@@ -440,7 +440,7 @@ def test_ranges_of_whole_numbers_do_not_overlap() -> None:
 def test_users_of_the_interactions_that_their_table_lacks_are_noted() -> None:
     people = pl.DataFrame({"user_id": [f"u{k}" for k in range(20)], "city": ["Ulm", "Bonn"] * 10})
     notes = {n.what: n for n in from_tables(plays(), tracks(), people).notes}
-    note = notes["users of the interactions are not in the users, so they have no facts"]
+    note = notes["users in the interactions that are not in the users, so they have no facts"]
     assert (note.count, note.example) == (5, "u20")
 
 

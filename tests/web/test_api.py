@@ -362,7 +362,7 @@ def test_labels_are_accepted_where_names_are(client, model):
             None,
             "unknown query parameter 'kk'; did you mean 'k'?",
         ),
-        ("/v1/rules?q=x", None, "unknown query parameter 'q'; /v1/rules has none"),
+        ("/v1/rules?q=x", None, "unknown query parameter 'q'; /v1/rules takes none"),
         ("/v1/recommendations?user=a&k=0", None, "query.k must be at least 1, got 0"),
         ("/v1/recommendations?user=a&k=x", None, "query.k must be a whole number, got x"),
         ("/v1/recommendations", {"user": "a", "k": 101}, "body.k must be at most 100, got 101"),
